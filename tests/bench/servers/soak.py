@@ -19,6 +19,7 @@ from mmdb.db.postgres import PostgresConnection
 from tests.bench.servers.usage import (
     Growth,
     Measure,
+    buffer_megabytes,
     children,
     open_files,
     private_megabytes,
@@ -28,9 +29,11 @@ from tests.bench.servers.usage import (
 
 _HOPS, _PREDICTIONS, _SAVES = 20_000, 1_000_000, 500
 _CANDIDATES, _PARTS, _NUMBERS, _AT_ONCE, _KEPT = 4, 4, 8, 1000, 3
-#: What a hop writes anew, or changes.
+#: What a hop writes anew, or changes; what a collection empties.
 _OF_HOPS = ("state_chunk", "checkpoint", "checkpoint_chunk", "candidate", "assignment")
-_OF_MODELS = ("model", "manifest", "manifest_tensor", "tensor", "tensor_chunk", "architecture_edge")
+_OF_MODELS = ("manifest", "manifest_tensor", "tensor", "tensor_chunk", "architecture_edge")
+#: What grows with the work, and is meant to.
+_BUFFERS, _LINEAGE = "DuckDB's buffers of tables and indexes", "rows of dropped models (lineage)"
 
 
 def bench_soak(db: Database, share: BenchShare, prefix: str, engine: str) -> Iterator[Figure]:
@@ -77,7 +80,8 @@ def _hops(db: Database, share: BenchShare, prefix: str, engine: str) -> Iterator
             )
             at_work = _at_work(watching)
             if growth is None and row["done"] and at_work:
-                growth = _of_processes(about, {"the driver": os.getpid(), "a worker": at_work[0]})
+                pids = {"the driver": os.getpid(), "a worker": at_work[0]}
+                growth = _of_processes(watching, about, pids)
                 if engine == "postgres":
                     states = partial(table_megabytes, watching, _OF_HOPS)
                     growth.measures["tables and indexes of states"] = ("MB", states)
@@ -117,12 +121,21 @@ def _at_work(db: Database) -> list[int]:
     return [*children(os.getpid())]
 
 
-def _of_processes(about: str, pids: dict[str, int]) -> Growth:
+def _of_processes(db: Database, about: str, pids: dict[str, int]) -> Growth:
+    """Return what is measured of processes; one that holds a DuckDB file has a cache of it."""
     measures: dict[str, Measure] = {}
     for who, pid in pids.items():
-        measures[f"memory of {who}"] = ("MB", partial(private_megabytes, pid))
+        memory = partial(private_megabytes, pid)
+        if db.connection.engine == "duckdb" and pid == os.getpid():
+            measures[_BUFFERS] = ("MB", partial(buffer_megabytes, db))
+            memory = partial(_without_buffers, db, pid)
+        measures[f"memory of {who}"] = ("MB", memory)
         measures[f"open files of {who}"] = ("", partial(open_files, pid))
-    return Growth(about, measures)
+    return Growth(about, measures, frozenset({_BUFFERS, _LINEAGE}))
+
+
+def _without_buffers(db: Database, pid: int) -> float:
+    return private_megabytes(pid) - buffer_megabytes(db)
 
 
 def _session(db: Database) -> int:
@@ -134,7 +147,7 @@ def _session(db: Database) -> int:
 
 def _predictions(db: Database, share: BenchShare, prefix: str, engine: str) -> Iterator[Figure]:
     count = share.of(_PREDICTIONS, 20 * _AT_ONCE)
-    growth = _of_processes(f"{engine}: {count:,} predictions", {"a session": _session(db)})
+    growth = _of_processes(db, f"{engine}: {count:,} predictions", {"a session": _session(db)})
     row = ", ".join(f"c{k}" for k in range(_NUMBERS))
     for done in range(0, count, _AT_ONCE):
         # By itself, by arrays, and by a query.
@@ -151,8 +164,10 @@ def _predictions(db: Database, share: BenchShare, prefix: str, engine: str) -> I
 def _saves(db: Database, share: BenchShare, prefix: str, engine: str) -> Iterator[Figure]:
     count = share.of(_SAVES, 20)
     about = f"{engine}: {count} saves and collections"
-    growth = _of_processes(about, {"a session": _session(db)})
+    growth = _of_processes(db, about, {"a session": _session(db)})
     growth.measures["tables and indexes"] = ("MB", partial(table_megabytes, db, _OF_MODELS))
+    if engine == "postgres":
+        growth.measures[_LINEAGE] = ("MB", partial(table_megabytes, db, ("model",)))
     generator = torch.Generator().manual_seed(0)
     module = nn.Sequential(nn.Linear(256, 512), nn.Linear(512, 10))
     for k in range(count):
