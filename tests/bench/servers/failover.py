@@ -32,6 +32,8 @@ WHERE r.name = %s
 ORDER BY c.ordinal, h.ordinal
 """
 _Hops = list[tuple[Any, ...]]
+#: Of a run that takes some seconds, so that a server dies in its middle.
+_EPOCHS = 40
 
 
 class Death(threading.Thread):
@@ -84,11 +86,11 @@ def fill(db: Database) -> None:
     db.create_dataset("points", "SELECT * FROM points", partitions=2)
 
 
-def create_run(db: Database, name: str) -> Run:
-    """Return a run, always the same but for its name."""
+def create_run(db: Database, name: str, epochs: int = 4) -> Run:
+    """Return a run, always the same but for its name and length."""
     search = {"space": {"lr": [0.1, 0.05]}}
     return db.create_run(
-        name, dataset="points", architecture="mlp(hidden=[8])", search=search, epochs=4
+        name, dataset="points", architecture="mlp(hidden=[8])", search=search, epochs=epochs
     )
 
 
@@ -111,12 +113,12 @@ def bench_failover(share: BenchShare) -> Iterator[Figure]:
     with Pair() as pair:
         with connect(pair.url()) as db:
             fill(db)
-            create_run(db, "undisturbed").train(workers=2)
+            create_run(db, "undisturbed", _EPOCHS).train(workers=2)
         expected = bits(hops(pair.url(), "undisturbed"))
         for number in range(count):
-            name, after = f"r{number}", source.randrange(len(expected))
+            name, after = f"r{number}", source.randrange(len(expected) // 2)
             with connect(pair.url()) as db:
-                run, how = create_run(db, name), WAYS[number % len(WAYS)]
+                run, how = create_run(db, name, _EPOCHS), WAYS[number % len(WAYS)]
                 death = Death(pair, name, after, lag_s=source.random() * 0.2, how=how)
                 try:
                     unfinished += run.train(workers=2).failed

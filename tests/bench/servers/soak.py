@@ -21,6 +21,7 @@ from tests.bench.servers.usage import (
     Measure,
     buffer_megabytes,
     children,
+    command_of,
     open_files,
     private_megabytes,
     table_megabytes,
@@ -32,6 +33,8 @@ _CANDIDATES, _PARTS, _NUMBERS, _AT_ONCE, _KEPT = 4, 4, 8, 1000, 3
 #: What a hop writes anew, or changes; what a collection empties.
 _OF_HOPS = ("state_chunk", "checkpoint", "checkpoint_chunk", "candidate", "assignment")
 _OF_MODELS = ("manifest", "manifest_tensor", "tensor", "tensor_chunk", "architecture_edge")
+#: In the command of a process in which hops of a DuckDB file compute.
+_COMPUTES = "mmdb.train.drive.child"
 #: What grows with the work, and is meant to.
 _BUFFERS, _LINEAGE = "DuckDB's buffers of tables and indexes", "rows of dropped models (lineage)"
 
@@ -118,7 +121,7 @@ def _at_work(db: Database) -> list[int]:
             " AND application_name LIKE 'mmdb w%'"
         )
         return [row["pid"] for row in rows]
-    return [*children(os.getpid())]
+    return [pid for pid in children(os.getpid()) if _COMPUTES in command_of(pid)]
 
 
 def _of_processes(db: Database, about: str, pids: dict[str, int]) -> Growth:

@@ -45,6 +45,13 @@ def children(pid: int) -> Iterator[int]:
             yield from map(int, (task / "children").read_text().split())
 
 
+def command_of(pid: int) -> str:
+    """Return the command by which a process was started; empty where it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    return ""
+
+
 def temporary_files() -> int:
     """Return how many files and folders of mmdb's lie where temporary files do."""
     return sum(1 for _ in Path(tempfile.gettempdir()).glob("mmdb*"))
