@@ -240,15 +240,6 @@ def _whole(digests: Iterable[bytes]) -> bytes:
     return digest(b"".join(digests))
 
 
-def remove_part(connection: Connection, feature_id: int, part_id: int) -> None:
-    """Delete what is stored of one partition."""
-    with connection.transaction():
-        _lock(connection, [feature_id])
-        given = {"feature_id": feature_id, "part_id": part_id}
-        connection.run(_Q.delete_part_blocks, **given)
-        connection.run(_Q.delete_part, **given)
-
-
 def _lock(connection: Connection, feature_ids: Sequence[int]) -> None:
     if connection.engine == "postgres":  # nobody else writes to a DuckDB file
         connection.rows(_Q.lock, feature_ids=feature_ids)
@@ -283,20 +274,6 @@ def drop_features(connection: Connection, dataset: str, layer: str | None = None
         )
     rows = connection.rows(_Q.find_known, dataset_id=dataset_id)
     return evict(connection, [row["feature_id"] for row in rows if layer in (None, row["layer"])])
-
-
-def kept_bytes(connection: Connection, owner: str) -> dict[int, int]:
-    """Return the bytes of an owner's blocks by feature; those without blocks are left out."""
-    return {row["feature_id"]: row["bytes"] for row in connection.rows(_Q.measure, owner=owner)}
-
-
-def find_idle(connection: Connection, owner: str, run_id: int) -> dict[int, int]:
-    """Return the bytes of features that no unfinished run but this one uses.
-
-    The longest unused come first: who needs room evicts from the front.
-    """
-    rows = connection.rows(_Q.find_idle, owner=owner, run_id=run_id)
-    return {row["feature_id"]: row["bytes"] for row in rows}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,41 +171,6 @@ WHERE feature_id = %(feature_id)s::bigint AND part_id = %(part_id)s::bigint;
 DELETE FROM mmdb.feature_block
 WHERE feature_id = %(feature_id)s::bigint AND part_id = %(part_id)s::bigint;
 
--- name: measure
--- Bytes of blocks that are kept, by feature.
-SELECT
-    p.feature_id,
-    sum(p.byte_count)::bigint AS bytes
-FROM mmdb.feature_part AS p
-INNER JOIN mmdb.feature AS f ON p.feature_id = f.feature_id
-WHERE f.owner = %(owner)s::text
-GROUP BY p.feature_id
-ORDER BY p.feature_id;
-
--- name: find_idle
--- Features with blocks that no other run needs which is not finished, the longest unused first.
-SELECT
-    f.feature_id,
-    sum(p.byte_count)::bigint AS bytes
-FROM mmdb.feature AS f
-INNER JOIN mmdb.feature_part AS p ON f.feature_id = p.feature_id
-WHERE
-    f.owner = %(owner)s::text
-    AND NOT EXISTS (
-        SELECT 1 FROM mmdb.run_feature AS u
-        WHERE
-            u.feature_id = f.feature_id
-            AND u.run_id <> %(run_id)s::bigint
-            AND coalesce((
-                SELECT v.event FROM mmdb.run_event AS v
-                WHERE v.run_id = u.run_id
-                ORDER BY v.happened_at DESC
-                LIMIT 1
-            ), '') <> 'finished'
-    )
-GROUP BY f.feature_id, f.used_at
-ORDER BY f.used_at, f.feature_id;
-
 -- name: put_use
 -- Note how a run gets features; a run that goes on may get them otherwise.
 INSERT INTO mmdb.run_feature (

@@ -100,8 +100,6 @@ def _tensor(
 
 
 FRESH = "fresh"
-#: What `Origin.operator` may be; "+shrink" follows where the tensor was shrunk.
-OPERATORS = ("copy", "widen", "narrow", "kernel", "deepen", "identity", FRESH)
 _MOST_REASONS = 64
 _PRECISE = (torch.float32, torch.float64)
 _FAILURES = (

@@ -51,21 +51,6 @@ class Started:
 Effect = Started | Goal | Stop
 
 
-@dataclass(frozen=True, slots=True)
-class SearchOrder:
-    """The order in which a search has learnt of candidates: their ordinals."""
-
-    ordinals: tuple[int, ...] = ()
-
-    def ordinal(self, member: int) -> int:
-        """Return a member's ordinal in the run."""
-        return self.ordinals[member]
-
-    def member(self, ordinal: int) -> int:
-        """Return a candidate's number in the search."""
-        return self.ordinals.index(ordinal)
-
-
 class LoggedSearch:
     """The search of one run, under its driver's lock."""
 

@@ -125,11 +125,6 @@ class Schedule:
         """Return the epochs after which a candidate rests."""
         return self._queue.goal[candidate]
 
-    def at_rest(self, candidate: int) -> bool:
-        """Return whether a candidate has nothing to do and no hop running."""
-        queue = self._queue
-        return not queue.active(candidate) and not queue.doing[candidate]
-
     @property
     def finished(self) -> bool:
         """Whether every candidate is closed or at its goal, and no hop runs."""

@@ -24,7 +24,7 @@ from mmdb.train.schedule import (
 )
 from mmdb.train.schedule.candidate_queue import MAX_APART
 from mmdb.train.values.seeds import VALIDATION
-from tests.unit.train.test_schedule import Pool, visits, wanted, workload_of
+from tests.unit.train.test_schedule import Pool, at_rest, visits, wanted, workload_of
 
 
 class Bundled(Pool):
@@ -60,7 +60,7 @@ class Bundled(Pool):
         if schedule.workload.strategy != "mop" or not schedule.workload.free:
             return
         for c, progress in enumerate(schedule.progress):
-            if not schedule.at_rest(c) and not places[c]:
+            if not at_rest(schedule, c) and not places[c]:
                 for worker in set(idle) - set(schedule.running):
                     assert progress.home not in (None, worker) and not progress.published
 
@@ -146,7 +146,7 @@ def test_goals_stops_and_newcomers_to_a_bundle_are_heeded(seed: int) -> None:
         found = visits(pool.done, candidate)
         assert max(found.values(), default=0) <= 1
         assert {v for v in found if v[0] < progress.epoch} == set(wanted(load, progress.epoch))
-        assert schedule.at_rest(candidate)
+        assert at_rest(schedule, candidate)
 
 
 @pytest.mark.parametrize("seed", range(5))
