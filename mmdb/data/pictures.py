@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mmdb.data.column_layout import quote
 from mmdb.data.options import Options
 from mmdb.data.transform.transform import Transform
 from mmdb.db.connection import ColumnType, Connection
+from mmdb.db.queries import quote_name
 
 #: How files begin that are taken for pictures unless they are told otherwise.
 _BEGINNINGS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
@@ -104,7 +104,7 @@ def with_pictures(
 
 def _first(connection: Connection, select: str, name: str) -> bytes:
     """Return a value of a column; empty where there is none."""
-    column = quote(name)
+    column = quote_name(name)
     one = f"SELECT {column} AS found FROM ({select}\n) AS q WHERE {column} IS NOT NULL LIMIT 1"
     with connection.snapshot():
         for batch in connection.scan(one, [("found", "files")]):

@@ -183,3 +183,17 @@ def _without_indents(sql: str) -> str:
 def load(name: str) -> Queries:
     """Return the queries of `sql/queries/<name>.sql`."""
     return Queries(sql_directory("sql/queries") / f"{name}.sql")
+
+
+def quote_name(name: str) -> str:
+    """Return an identifier as SQL text.
+
+    >>> quote_name('a"b')
+    '"a""b"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_text(text: str) -> str:
+    """Return a text as a literal of SQL, for statements that take no parameters."""
+    return "'" + text.replace("'", "''") + "'"

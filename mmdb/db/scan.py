@@ -17,6 +17,7 @@ import numpy as np
 
 from mmdb import errors
 from mmdb.db.connection import SCAN_ROWS, Batch, ColumnType, Kind, NullFound, RaggedFound
+from mmdb.db.queries import quote_name
 from mmdb.db.row_formats import (
     NULL_BITS,
     NULLABLE,
@@ -275,13 +276,13 @@ def blocks_select(select: str, fields: Sequence[Field], shard: str) -> str:
         shard: a column beside the fields that tells apart what no block may hold together.
     """
     wire = _wire_select(select, fields, "record", shard)
-    row = ", ".join(f"w.{_quote(name)}" for name, _ in fields)
+    row = ", ".join(f"w.{quote_name(name)}" for name, _ in fields)
     size = f"GREATEST(pg_catalog.length(v.r), {STEP_BYTES // STEP_ROWS})"
     return (  # an aggregate's order has the groups sorted: else PostgreSQL might hold them all
         "SELECT pg_catalog.array_agg(b.r ORDER BY b.ends) AS rows FROM (SELECT v.r, v.k,"
         f" pg_catalog.sum({size}) OVER (PARTITION BY v.k ROWS UNBOUNDED PRECEDING) AS ends FROM"
-        f" (SELECT pg_catalog.record_send(ROW({row})) AS r, w.{_quote(shard)} AS k FROM ({wire})"
-        f" AS w) AS v) AS b GROUP BY b.k, b.ends OPERATOR(pg_catalog./) {STEP_BYTES}"
+        f" (SELECT pg_catalog.record_send(ROW({row})) AS r, w.{quote_name(shard)} AS k"
+        f" FROM ({wire}) AS w) AS v) AS b GROUP BY b.k, b.ends OPERATOR(pg_catalog./) {STEP_BYTES}"
     )
 
 
@@ -297,7 +298,7 @@ def _wire_select(
     """
     items = _items(fields, framing)
     sizes = [
-        f"pg_catalog.{_SIZES[kind]}({_quote(name)})" for name, kind in fields if kind in _SIZES
+        f"pg_catalog.{_SIZES[kind]}({quote_name(name)})" for name, kind in fields if kind in _SIZES
     ]
     if sizes:
         most = _most_bytes()
@@ -317,8 +318,8 @@ def _wire_select(
         if passed is None:  # else each value would be made twice; but nodes run none with OFFSET
             select = f"SELECT * FROM ({select}\n) AS t OFFSET 0"
     if passed is not None:
-        items[passed] = _quote(passed)
-    named = ", ".join(f"{item} AS {_quote(name)}" for name, item in items.items())
+        items[passed] = quote_name(passed)
+    named = ", ".join(f"{item} AS {quote_name(name)}" for name, item in items.items())
     return f"SELECT {named} FROM ({select}\n) AS s"
 
 
@@ -328,15 +329,15 @@ def _items(fields: Sequence[Field], framing: Framing) -> dict[str, str]:
         arrays = (", ".join(map(_element, some)) for some in in_arrays(fields))
         return {"r": " OPERATOR(pg_catalog.||) ".join(f"mmdb_call.raw(ARRAY[{a}])" for a in arrays)}
     return {
-        name: f"pg_catalog.convert_to({_quote(name)}, 'UTF8')"
+        name: f"pg_catalog.convert_to({quote_name(name)}, 'UTF8')"
         if kind in ("text", "nullable_text")
-        else _quote(name)
+        else quote_name(name)
         for name, kind in fields
     }
 
 
 def _element(field: Field) -> str:
-    name, kind = _quote(field[0]), field[1]
+    name, kind = quote_name(field[0]), field[1]
     return f"COALESCE({name}, mmdb_call.from_bits({NULL_BITS}))" if kind == "number" else name
 
 
@@ -460,10 +461,6 @@ def _said_by(translate: Callable[[Exception], BaseException]) -> Iterator[None]:
         if translated is error:
             raise
         raise translated from error
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 # -- DuckDB -------------------------------------------------------------------

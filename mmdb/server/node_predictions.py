@@ -14,8 +14,8 @@ from mmdb.data.dataset import find_decoding
 from mmdb.data.query import SourceColumn, analyse
 from mmdb.data.query_rows import KEY, Beside, kinds_of, scanned_select, types_of
 from mmdb.db.connection import Row
-from mmdb.db.prediction_table import NamedTable, PredictionTarget, check_key, quote_name
-from mmdb.db.queries import load
+from mmdb.db.prediction_table import NamedTable, PredictionTarget, check_key
+from mmdb.db.queries import load, quote_name
 from mmdb.db.scan import blocks_select
 from mmdb.errors import stops_the_caller
 from mmdb.server.backend import Backend

@@ -7,7 +7,6 @@ disturbs other threads; here each copied module reports its own calls.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -34,6 +33,7 @@ from mmdb.graph.trace.stand_ins import (
     Untraceable,
     WeightlessCopy,
     WeightProxy,
+    check_no_own_gradient,
     gradient_codes,
     nothing_real,
     python_generator_kept,
@@ -115,7 +115,7 @@ class CallTracer(TracerBase):
         **__: object,
     ) -> Proxy:
         """Record a function or a method."""
-        self._check_no_own_gradient()
+        check_no_own_gradient(self._gradient_codes, _run_forward.__code__)
         name = target if isinstance(target, str) else getattr(target, "__name__", "")
         if not name:
             raise Untraceable(f"{target} has no name")
@@ -186,21 +186,13 @@ class CallTracer(TracerBase):
             self._constants.popitem()
         self.failures.append(f"{type(exc).__name__}: {exc}"[:300])
 
-    def _check_no_own_gradient(self) -> None:
-        """Raise Untraceable inside the forward of an autograd.Function."""
-        frame = inspect.currentframe()
-        while frame is not None and frame.f_code is not _run_forward.__code__:
-            if frame.f_code in self._gradient_codes:
-                raise Untraceable("an autograd.Function has a gradient of its own")
-            frame = frame.f_back
-
     # -- modules --------------------------------------------------------------
 
     def enter(
         self, module: nn.Module, copy: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> object:
         """Record the call of a module; its copy in the tree calls this."""
-        self._check_no_own_gradient()
+        check_no_own_gradient(self._gradient_codes, _run_forward.__code__)
         path = self._copy.paths[id(module)]
         if type(module) is nn.TransformerEncoder and len(args) == 1 and not kwargs:
             return _run_encoder(copy, args[0])
