@@ -40,7 +40,7 @@ from mmdb.graph.trace.stand_ins import (
     required_arguments,
     torch_modes,
 )
-from mmdb.graph.trace.structure import UNTRACED, Architecture, GraphEdge, GraphNode, TensorSpec
+from mmdb.graph.trace.structure import UNTRACED, GraphEdge, GraphNode, NetworkGraph, TensorSpec
 
 #: A forward with more calls is taken for one that never ends.
 MOST_CALLS = 200_000
@@ -269,7 +269,7 @@ def _run_encoder(copy: nn.Module, x: object) -> object:
     return x if encoder.norm is None else encoder.norm(x)
 
 
-def trace(module: nn.Module, inputs: Sequence[str] | None = None) -> Architecture:
+def trace(module: nn.Module, inputs: Sequence[str] | None = None) -> NetworkGraph:
     """Return the architecture of what the module computes when it is evaluated.
 
     Its forward is followed with stand-ins for tensors; nothing of the module, of torch's
@@ -287,7 +287,7 @@ def trace(module: nn.Module, inputs: Sequence[str] | None = None) -> Architectur
     return architecture_of_calls(module, recorder.calls)
 
 
-def architecture_of_calls(module: nn.Module, calls: Sequence[ForwardCall]) -> Architecture:
+def architecture_of_calls(module: nn.Module, calls: Sequence[ForwardCall]) -> NetworkGraph:
     """Return the architecture of recorded calls, and of what of the module they do not reach."""
     needed = reached(calls, filter(_stays, calls))
     kept = [call for call in calls if id(call) in needed]
@@ -304,7 +304,7 @@ def architecture_of_calls(module: nn.Module, calls: Sequence[ForwardCall]) -> Ar
             GraphEdge(numbers[id(source)], number, place)
             for place, source in enumerate(call.inputs)
         ]
-    return Architecture(nodes=tuple(nodes), edges=tuple(edges))
+    return NetworkGraph(nodes=tuple(nodes), edges=tuple(edges))
 
 
 def _stays(call: ForwardCall) -> bool:

@@ -31,7 +31,7 @@ from mmdb.train.drive.run_state import (
     search_of,
 )
 from mmdb.train.ledger.run_options import Decide, fix_strategy
-from mmdb.train.schedule import Assignment, Event, Schedule, ScheduledHop, TrainingProgress
+from mmdb.train.schedule import Event, HopAssignment, RunSchedule, ScheduledHop, TrainingProgress
 from mmdb.train.search import BUDGET, Goal, Stop, stops_early
 from mmdb.train.values.seeds import VALIDATION
 from mmdb.train.values.spec import Past
@@ -61,7 +61,7 @@ class RunJob:
         self.run = run
         self.hops = 0
         fuse = max(run.options.features.fuse, run.options.stack)
-        self.schedule = Schedule(run.workload, placement=run.placement, fuse=fuse)
+        self.schedule = RunSchedule(run.workload, placement=run.placement, fuse=fuse)
         self._groups = HopGroups(control, run)
         self._members: list[CandidateState] = []
         self._pasts: list[Past | None] = []  # on a cluster, of each candidate
@@ -138,7 +138,7 @@ class RunJob:
                 return self.run.part_ids[ordinal]
         return None
 
-    def durable(self, assignment: Assignment, rows: Sequence[Row]) -> list[Row]:
+    def durable(self, assignment: HopAssignment, rows: Sequence[Row]) -> list[Row]:
         """Return the rows of an assignment under way whose hops leave a checkpoint.
 
         Args:
@@ -158,7 +158,7 @@ class RunJob:
 
     # -- events ----------------------------------------------------------------
 
-    def assign(self, idle: Sequence[str], workers: int | None = None) -> list[Assignment]:
+    def assign(self, idle: Sequence[str], workers: int | None = None) -> list[HopAssignment]:
         """Return what idle workers are to start now; the search may have to think of something.
 
         Args:
@@ -232,7 +232,7 @@ class RunJob:
                     stop = Stop(candidate=ordinal, reason=BUDGET)
                     self._carry_out(self._search.take(stop))
 
-    def hear_all(self, assignment: Assignment, rows: Sequence[Row]) -> None:
+    def hear_all(self, assignment: HopAssignment, rows: Sequence[Row]) -> None:
         """Take in what the candidates of a validation reached, by its rows."""
         for candidate, row in zip(assignment.candidates, rows, strict=True):
             if row["objective"] is not None:
@@ -320,7 +320,7 @@ class RunJob:
         except (ConnectionLost, NodeLost):
             return False  # looked at again soon
         before, self._is_moved = self.schedule, False
-        self.schedule = Schedule(self.run.workload, placement=self.run.placement)
+        self.schedule = RunSchedule(self.run.workload, placement=self.run.placement)
         for ordinal, known in enumerate(before.progress):
             member = self.run.members[ordinal]
             progress = replace(
@@ -333,7 +333,7 @@ class RunJob:
             self._pasts[ordinal] = member.past
         return True
 
-    def recall(self, assignment: Assignment, done: bool) -> None:
+    def recall(self, assignment: HopAssignment, done: bool) -> None:
         """Remember a hop that is done, or may be; it may have settled what its candidate shares.
 
         Where the order is free another part may come after one that was lost, so nothing is sure

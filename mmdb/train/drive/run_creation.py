@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mmdb.arguments import check_seconds
-from mmdb.data.dataset import Dataset, dataset_of, find_dataset
+from mmdb.data.dataset import StoredDataset, dataset_of, find_dataset
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.names import check_name
 from mmdb.data.replay_sample import shard_of
@@ -208,7 +208,7 @@ def _check_grouped(asked: RunOptions, strategy: str, warm_start: str) -> None:
 
 
 def _check_averaged(
-    dataset: Dataset, objective: Objective | None, architecture: Mapping[str, Any]
+    dataset: StoredDataset, objective: Objective | None, architecture: Mapping[str, Any]
 ) -> None:
     """Check that the mean of candidates can be taken, and be found to be better."""
     if "mean" in architecture:
@@ -230,7 +230,7 @@ def _check_averaged(
 
 def _check_sharded(
     connection: Connection,
-    dataset: Dataset,
+    dataset: StoredDataset,
     asked: RunOptions,
     architecture: Mapping[str, Any],
     warm_start: str,
@@ -297,7 +297,7 @@ def _parent_of(connection: Connection, warm_start: str, options: Mapping[str, An
 
 def _objective(
     connection: Connection,
-    dataset: Dataset,
+    dataset: StoredDataset,
     search: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> Objective | None:
@@ -320,7 +320,7 @@ def _objective(
 def _check_of(
     connection: Connection,
     architecture: Mapping[str, Any],
-    dataset: Dataset,
+    dataset: StoredDataset,
     options: Mapping[str, Any],
 ) -> CandidateCheck:
     counts, given = dataset.class_counts, dataset.input_dtype

@@ -12,14 +12,14 @@ import pytest
 from mmdb.train.schedule import (
     MAX_FAILURES,
     MAX_LOSSES,
-    Assignment,
     Done,
     Failed,
+    HopAssignment,
     Lost,
     Placement,
     Policy,
     Ready,
-    Schedule,
+    RunSchedule,
     ScheduledHop,
     TrainingProgress,
     Workload,
@@ -28,7 +28,7 @@ from mmdb.train.schedule import (
 from mmdb.train.values.seeds import MERGE, VALIDATION, visit_order
 
 
-def at_rest(schedule: Schedule, candidate: int) -> bool:
+def at_rest(schedule: RunSchedule, candidate: int) -> bool:
     """Return whether a candidate has nothing to do and no hop running."""
     queue = schedule._queue
     return not queue.active(candidate) and not queue.doing[candidate]
@@ -61,7 +61,7 @@ def placement_of(source: random.Random, load: Workload, nodes: int) -> dict[int,
 class Pool:
     """Workers that a schedule shares with others: they come, go, and are lent out."""
 
-    schedule: Schedule
+    schedule: RunSchedule
     workers: dict[str, str]  # worker -> node
     source: random.Random
     done: list[ScheduledHop] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Pool:
             assert left.published or left.home in (None, assignment.worker)
         self.check_rest(idle)
 
-    def check(self, assignment: Assignment, idle: list[str]) -> None:
+    def check(self, assignment: HopAssignment, idle: list[str]) -> None:
         schedule, hop = self.schedule, assignment.hop
         members = assignment.group or ((assignment.worker, hop.part),)
         assert {w for w, _ in members} <= set(idle)
@@ -317,7 +317,7 @@ def test_the_same_events_give_the_same_assignments(seed: int) -> None:
 # -- single rules -------------------------------------------------------------
 
 
-def one(candidates: int = 1, partitions: int = 3, epochs: int = 1) -> Schedule:
+def one(candidates: int = 1, partitions: int = 3, epochs: int = 1) -> RunSchedule:
     load = Workload(
         candidates=candidates, partitions=partitions, epochs=epochs, seed=0, validates=False
     )
@@ -390,7 +390,7 @@ def test_only_workers_that_are_offered_get_something_to_do() -> None:
     assert [a.worker for a in schedule.assign(["x"])] == ["x"]
 
 
-def over(schedule: Schedule) -> bool:
+def over(schedule: RunSchedule) -> bool:
     return schedule.finished
 
 

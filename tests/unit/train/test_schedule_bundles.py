@@ -11,13 +11,13 @@ import pytest
 
 from mmdb.train.schedule import (
     MAX_FAILURES,
-    Assignment,
     Done,
     Failed,
+    HopAssignment,
     Lost,
     Policy,
     Ready,
-    Schedule,
+    RunSchedule,
     ScheduledHop,
     Workload,
     begin,
@@ -39,7 +39,7 @@ class Bundled(Pool):
     def fused(self, worker: str) -> tuple[int, ...]:
         return self.schedule._fused.get(worker, ())
 
-    def check(self, assignment: Assignment, idle: list[str]) -> None:
+    def check(self, assignment: HopAssignment, idle: list[str]) -> None:
         assert assignment.fused == self.fused(assignment.worker)
         self.together[len(assignment.candidates)] += 1
         assert len(assignment.candidates) <= self.schedule._fuse
@@ -173,7 +173,7 @@ def schedule_of(
     fuse: int = 8,
     bundles: int = 1,
     strategy: str = "mop",
-) -> Schedule:
+) -> RunSchedule:
     """Return a schedule whose candidates are dealt out to bundles in turn."""
     load = Workload(
         candidates=candidates,
@@ -193,7 +193,7 @@ def schedule_of(
     return schedule
 
 
-def run(schedule: Schedule, workers: int = 1) -> Iterator[Assignment]:
+def run(schedule: RunSchedule, workers: int = 1) -> Iterator[HopAssignment]:
     """Do all hops, in the order in which they were started, and yield them."""
     names = [f"w{k}" for k in range(workers)]
     while not schedule.finished:
@@ -303,7 +303,7 @@ def test_a_state_of_a_bundle_is_left_for_others_where_one_of_them_may_need_it() 
             assert schedule.progress[c].published == assignment.publish
 
 
-def fail(schedule: Schedule, *, final: bool = False) -> tuple[int, ...]:
+def fail(schedule: RunSchedule, *, final: bool = False) -> tuple[int, ...]:
     """Fail what w0 does; return the candidates that this closed."""
     closed = schedule.take(Failed("w0", final=final))
     schedule.take(Ready("w0"))
