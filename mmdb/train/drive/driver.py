@@ -17,17 +17,17 @@ from typing import TypeVar
 from mmdb.db.citus import is_spread
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
-from mmdb.db.totals import seal_some, unseal
+from mmdb.db.totals import seal_some
 from mmdb.db.url import AnyConnection
 from mmdb.errors import Cancelled, EngineError, MmdbError, NodeLost, WorkerDragged
-from mmdb.train.drive.cleanup import Janitor
+from mmdb.train.drive.cleanup import Janitor, forget_states
 from mmdb.train.drive.cluster_ledger import ClusterLedger
 from mmdb.train.drive.fair_queue import ENDING, FINAL, MAX_TROUBLES, TROUBLE, FairQueue
-from mmdb.train.drive.job import RunJob, forget_states, take_up
+from mmdb.train.drive.job import RunJob, take_up
 from mmdb.train.drive.locked_connection import LockedConnection
 from mmdb.train.drive.replanning import Replanner
 from mmdb.train.drive.run_requests import last_request, priority_of, requests_since
-from mmdb.train.drive.run_state import RunState
+from mmdb.train.drive.run_state import RunState, note_event
 from mmdb.train.drive.worker import Message, PoolWorker
 from mmdb.train.drive.worker_pool import (
     OrderRound,
@@ -520,14 +520,4 @@ class Driver:
         self._on_end(name, error if isinstance(error, MmdbError) else None)
 
     def _note(self, job: RunJob, event: str, message: str | None = None) -> None:
-        """Note in `run_event` what happens to a run."""
-        query, count = load("runs").add_run_event, len(self._pool)
-        row = {"run_id": job.run.run_id, "event": event, "workers": count, "message": message}
-
-        def note(connection: AnyConnection) -> None:
-            with connection.transaction():
-                connection.run(query, **row)
-                if event == "started":
-                    unseal(connection, job.run.run_id)
-
-        self._control.do(note)
+        note_event(self._control, job.run.run_id, event, len(self._pool), message)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from mmdb.db.citus import is_spread
-from mmdb.db.connection import Connection, Row
+from mmdb.db.connection import Row
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
 from mmdb.errors import (
@@ -19,6 +19,7 @@ from mmdb.errors import (
     PartitionUnreachable,
     RanOnCoordinator,
 )
+from mmdb.train.drive.cleanup import forget_states
 from mmdb.train.drive.locked_connection import LockedConnection
 from mmdb.train.drive.logged_search import Effect, LoggedSearch, Started, last_goals
 from mmdb.train.drive.run_state import (
@@ -476,14 +477,6 @@ def take_up(
     except BaseException:
         control.unlock(run_id)
         raise
-
-
-def forget_states(connection: Connection, candidate_ids: Iterable[int]) -> None:
-    """Forget states in flight that this process holds; those of a node go with its sessions."""
-    memory: dict[int, object] | None = getattr(connection, "in_flight", None)
-    if memory is not None:
-        for candidate_id in candidate_ids:
-            memory.pop(candidate_id, None)
 
 
 def _record_failure(connection: AnyConnection, candidate_id: int, error: MmdbError) -> None:

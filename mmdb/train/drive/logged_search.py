@@ -16,8 +16,8 @@ from typing import Any
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import WriteConflict
+from mmdb.train.drive.candidate_creation import add_candidate
 from mmdb.train.drive.locked_connection import LockedConnection
-from mmdb.train.drive.run_creation import add_candidate
 from mmdb.train.search import (
     Decision,
     Entry,
