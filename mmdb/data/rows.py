@@ -245,7 +245,7 @@ class RowPacker:
             train: yields all train rows in their order, some at a time, as `pack` made them.
             rows: how many they are.
         """
-        self._fit_labels(train, rows)
+        self._fit_labels(train)
         for slot in self.layout.of("weight"):
             if not any(view(chunk.view("<u4"), slot).any() for chunk in train()):
                 raise DataError(f"Column {slot.field.name!r} weighs every train row 0.")
@@ -275,7 +275,7 @@ class RowPacker:
                 fitted[field.name] = fit_numbers(field.name, field.source, column, field.asked)
         return fitted
 
-    def _fit_labels(self, train: Callable[[], Iterator[np.ndarray]], rows: int) -> None:
+    def _fit_labels(self, train: Callable[[], Iterator[np.ndarray]]) -> None:
         for slot in self.layout.labels:
             field = slot.field
             if field.task == "regression" and field.asked["kind"] != "passthrough":

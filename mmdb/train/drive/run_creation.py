@@ -122,7 +122,7 @@ def create_run(
             raise InvalidOption("per is given with freeze_up_to.", hint="All of a group trains.")
         parsed = per_group(parsed, found.decoding, per)
     if strategy == SISA:
-        shards = _check_sharded(connection, found, asked, parsed, warm_start)
+        shards = _check_sharded(found, asked, parsed, warm_start)
         options = {**options, "shards": shards}
     parsed = with_columns(parsed, found.decoding, find_factories(connection))
     check = _check_of(connection, parsed, found, options)
@@ -222,7 +222,6 @@ def _check_averaged(
 
 
 def _check_sharded(
-    connection: Connection,
     dataset: StoredDataset,
     asked: RunOptions,
     architecture: Mapping[str, Any],
