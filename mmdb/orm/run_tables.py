@@ -196,7 +196,7 @@ class Merge(Base, written_by="Run.train"):
 
 
 class Decision(Base, written_by="Run.train"):
-    """A row records a report to a run's search, or one of its decisions, in order."""
+    """A row records a report to a run's search or one of its decisions."""
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)

@@ -172,7 +172,7 @@ CREATE TABLE mmdb.decision (
     CONSTRAINT decision_pkey PRIMARY KEY (run_id, ordinal),
     CONSTRAINT decision_kind_check CHECK (kind IN ('report', 'want', 'start', 'goal', 'stop'))
 );
-COMMENT ON TABLE mmdb.decision IS 'A row records a report to a run''s search, or one of its decisions, in order; a resumed run replays them.';
+COMMENT ON TABLE mmdb.decision IS 'A row records a report to a run''s search or one of its decisions; a resumed run replays them in order.';
 COMMENT ON COLUMN mmdb.decision.kind IS 'Told: report (a validated epoch), want (workers were idle). Decided: start, goal, stop.';
 COMMENT ON COLUMN mmdb.decision.candidate IS 'Ordinal of the candidate in its run.';
 COMMENT ON COLUMN mmdb.decision.epoch IS 'Of a report: epochs done; of a start or goal: epochs to train up to.';

@@ -105,7 +105,7 @@ COMMENT ON TABLE mmdb.merge IS 'Model averaging: one state for each candidate an
 COMMENT ON COLUMN mmdb.merge.part_id IS 'Partition whose node holds the merged state.';
 COMMENT ON COLUMN mmdb.merge.state_out IS 'BLAKE3-256 of the mean of the epoch''s states, weighted by their rows.';
 CREATE TABLE mmdb.decision (run_id BIGINT NOT NULL, ordinal INT NOT NULL, kind TEXT NOT NULL, candidate INT, epoch INT, value DOUBLE, detail JSON, decided_at TIMESTAMPTZ NOT NULL DEFAULT CURRENT_TIMESTAMP, CONSTRAINT decision_pkey PRIMARY KEY (run_id, ordinal), CONSTRAINT decision_kind_check CHECK (kind IN ('report', 'want', 'start', 'goal', 'stop')));
-COMMENT ON TABLE mmdb.decision IS 'A row records a report to a run''s search, or one of its decisions, in order; a resumed run replays them.';
+COMMENT ON TABLE mmdb.decision IS 'A row records a report to a run''s search or one of its decisions; a resumed run replays them in order.';
 COMMENT ON COLUMN mmdb.decision.kind IS 'Told: report (a validated epoch), want (workers were idle). Decided: start, goal, stop.';
 COMMENT ON COLUMN mmdb.decision.candidate IS 'Ordinal of the candidate in its run.';
 COMMENT ON COLUMN mmdb.decision.epoch IS 'Of a report: epochs done; of a start or goal: epochs to train up to.';
