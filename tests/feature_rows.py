@@ -5,8 +5,9 @@ from __future__ import annotations
 from blake3 import blake3
 
 from mmdb.api import Database
+from mmdb.data.feature_files import PackedFeatures
 from mmdb.store import stored_features
-from mmdb.store.stored_features import FeatureSpec, FeatureUse, StoredBlock, StoredFeature
+from mmdb.store.stored_features import FeatureSpec, FeatureUse, StoredFeature
 
 KEY, OTHER_KEY = b"k" * 32, b"l" * 32
 
@@ -28,11 +29,11 @@ def add(db: Database, key: bytes = KEY, **changes: object) -> StoredFeature:
     return stored_features.put(db.connection, [spec(key, **changes)])[key]
 
 
-def blocks(count: int = 6, size: int = 100_000) -> list[StoredBlock]:
+def blocks(count: int = 6, size: int = 100_000) -> list[PackedFeatures]:
     """Return blocks of 10 rows each."""
     data = [bytes([i]) * size for i in range(count)]
     return [
-        StoredBlock(ordinal=i, row_count=10, digest=blake3(d).digest(), data=d)
+        PackedFeatures(ordinal=i, row_count=10, digest=blake3(d).digest(), data=d)
         for i, d in enumerate(data)
     ]
 

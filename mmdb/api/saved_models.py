@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from mmdb.graph.trace.structure import Architecture
+    from mmdb.graph.trace.structure import NetworkGraph
     from mmdb.store.models.architectures import SharedPrefix
     from mmdb.store.models.group import GroupNetworks
     from mmdb.store.models.model_rows import SavedModel
@@ -47,7 +47,7 @@ class Model:
         return self._saved.approach
 
     @cached_property
-    def architecture(self) -> Architecture:
+    def architecture(self) -> NetworkGraph:
         """Its operations and what each reads, as they are stored: without paths of modules.
 
         Raises:
@@ -281,7 +281,7 @@ class ModelCalls:
         input_shape: Sequence[int] | None = None,
         outputs: int | None = None,
         dataset: str | None = None,
-    ) -> Architecture:
+    ) -> NetworkGraph:
         """Return an architecture's operations and what each reads; `graph()` has them in networkx.
 
         Args:

@@ -20,7 +20,7 @@ from mmdb.data.reader import read_partition
 from mmdb.db.queries import load
 from mmdb.store import states
 from mmdb.train.compute.live import weights
-from mmdb.train.drive.worker import Worker, workers_of
+from mmdb.train.drive.worker import PoolWorker, workers_of
 from mmdb.train.hops.orders import HopOrder
 from mmdb.train.hops.turn import ordinal_of
 from mmdb.train.values.seeds import candidate_seed, hop_seed, visit_order
@@ -97,7 +97,7 @@ def _measure(db: Database, rows: int, rounds: int) -> Iterator[Figure]:
     yield at_most(f"{engine}: median hop start-up", [median(startups)], "ms", STARTUP_BAR_MS)
 
 
-def _round(db: Database, worker: Worker, name: str, dataset: str) -> tuple[float, float, bool]:
+def _round(db: Database, worker: PoolWorker, name: str, dataset: str) -> tuple[float, float, bool]:
     """Return the hops' seconds, the plain loop's seconds, and whether the weights are equal."""
     db.create_run(
         name,

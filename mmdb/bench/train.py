@@ -18,7 +18,7 @@ from mmdb.bench.networks import SMALL, resnet18
 from mmdb.bench.workload import BenchShare, bench_names, make_points
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
-from mmdb.train.drive.worker import Worker, workers_of
+from mmdb.train.drive.worker import PoolWorker, workers_of
 from mmdb.train.hops.orders import HopOrder
 from mmdb.train.hops.turn import ordinal_of
 from mmdb.train.values.seeds import VALIDATION, visit_order
@@ -76,7 +76,7 @@ def rows_per_hop(target_s: float) -> int:
 Visit = tuple[float, Row]  # seconds as its caller sees them, and the hop's row
 
 
-def _hop_along(db: Database, name: str, prefix: str, workers: Sequence[Worker]) -> list[Visit]:
+def _hop_along(db: Database, name: str, prefix: str, workers: Sequence[PoolWorker]) -> list[Visit]:
     """Train one candidate, its hops dealt out to the workers in turn; return the train hops.
 
     The first epoch is left out: in it partitions are read and the first state is made.

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from mmdb.api import Database, connect
-from mmdb.db.queries import load
+from mmdb.db.queries import Query, load
 from mmdb.errors import InvalidInput
+from mmdb.store.garbage import collect_unused
 
 _T = TypeVar("_T")
 
@@ -47,6 +48,39 @@ class BenchShare:
 
 
 FULL = BenchShare()
+
+#: Tables with rows of a bench's names, in the order in which these can go, and the names' column.
+_NAMED = {"model": "name", "factory": "name", "run": "name", "dataset": "name", "worker": "process"}
+#: The key by which rows of other tables belong to a table's rows, and those tables.
+_PARTS = {
+    "model": (
+        "model_id",
+        "model_change model_member recipe_tensor recipe model_tag model_metric model_note probe"
+        " zoo_event model_origin drift_check evaluation prediction transfer.parent_id",
+    ),
+    "evaluation": ("evaluation_id", "evaluation_metric evaluation_source"),
+    "prediction": ("prediction_id", "prediction_source"),
+    "transfer": ("transfer_id", "warm_start transfer_tensor"),
+    "run": (
+        "run_id",
+        "retraining run_total candidate_total epoch_total hour_total candidate decision"
+        " run_outcome run_request run_event run_strategy run_feature plan",
+    ),
+    "candidate": (
+        "candidate_id",
+        "transfer warm_start checkpoint_chunk checkpoint hop candidate_event merge"
+        " candidate_request assignment step_time step_prediction candidate_feature",
+    ),
+    "plan": ("plan_id", "estimate"),
+    "dataset": (
+        "dataset_id",
+        "forgetting feature partition transform dataset_column dataset_source",
+    ),
+    "forgetting": ("forgetting_id", "forgetting_step"),
+    "feature": ("feature_id", "feature_block feature_part"),
+    "partition": ("part_id", "shared_block block"),
+    "worker": ("worker_id", "worker_beat"),
+}
 
 
 @contextmanager
@@ -96,12 +130,27 @@ def new_prefix() -> str:
 def clean(db: Database, prefix: str) -> None:
     """Delete every table, model, dataset and run whose name starts so."""
     with db.connection.transaction():
-        for query in (*load("bench_store"), *load("bench")):  # models first: they name datasets
-            if query.name.startswith("delete_"):
-                mine = {"prefix": f"{prefix}%"} if query.parameters else {}
-                db.connection.run(query, **mine)
+        for query in deletions():
+            db.connection.run(query, prefix=f"{prefix}%")
+        db.connection.run(load("bench").delete_definitions)
+    collect_unused(db.connection, "0 seconds")
     for row in db.connection.rows(load("bench").find_tables, prefix=f"{prefix}%"):
         db.sql(f'DROP TABLE "{row["table_name"]}"')
+
+
+def deletions() -> Iterator[Query]:
+    """Yield what deletes the rows of a bench: first those that refer to others."""
+    for table, column in _NAMED.items():
+        yield from _deletions(table, f"{column} LIKE %(prefix)s::text")
+
+
+def _deletions(table: str, which: str) -> Iterator[Query]:
+    key, parts = _PARTS.get(table, ("", ""))
+    for part in parts.split():
+        name, _, column = part.partition(".")
+        theirs = f"{column or key} IN (SELECT {key} FROM mmdb.{table} WHERE {which})"
+        yield from _deletions(name, theirs)
+    yield Query(table, "Delete rows of a bench.", f"DELETE FROM mmdb.{table} WHERE {which}")
 
 
 def make_points(db: Database, table: str, rows: int, columns: int, classes: int) -> None:

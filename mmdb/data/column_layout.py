@@ -14,6 +14,7 @@ from mmdb.data.options import Options
 from mmdb.data.tokenize import Tokenizer
 from mmdb.data.transform.transform import Source
 from mmdb.db.connection import Batch, ColumnType, Kind
+from mmdb.db.queries import quote_name
 from mmdb.errors import InvalidOption, OneClass, QueryError, RaggedArray, TooManyCategories
 
 if TYPE_CHECKING:
@@ -124,13 +125,13 @@ def cast_select(
 ) -> str:
     """Return a SELECT of fields, cast; see `Request.cast_select`."""
     items = [
-        f"{_cast(field, engine, clamped=clamped)} AS {quote(field.output)}" for field in fields
+        f"{_cast(field, engine, clamped=clamped)} AS {quote_name(field.output)}" for field in fields
     ]
     return f"SELECT {', '.join(items)} FROM ({select}\n) AS q"
 
 
 def _cast(field: Field, engine: Engine, *, clamped: bool) -> str:
-    name = quote(field.name)
+    name = quote_name(field.name)
     if field.scanned in ("bytes", "files") or (field.scanned == "reals" and engine == "duckdb"):
         return name  # DuckDB's lists are cast when they are read, whatever their nesting
     if field.scanned == "reals":
@@ -191,11 +192,6 @@ def check_twins(names: Sequence[str], engine: Engine) -> None:
             f"The query returns two columns named {name!r}.",
             hint="Name each with AS, or list the columns in place of *.",
         )
-
-
-def quote(name: str) -> str:
-    """Return an identifier as SQL text."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ _Q = load("datasets")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
+class StoredPartition:
     """One slice of a dataset."""
 
     part_id: int
@@ -29,13 +29,13 @@ class Partition:
     content_hash: bytes
 
     @classmethod
-    def from_row(cls, row: Row) -> Partition:
+    def from_row(cls, row: Row) -> StoredPartition:
         """Return the partition of a row of mmdb.partition."""
         return cls(**row)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dataset:
+class StoredDataset:
     """A registered query with its partitions."""
 
     dataset_id: int
@@ -55,10 +55,10 @@ class Dataset:
     version: int
     origin_id: int | None  # its first version; None of that one
     changes: Mapping[str, Any]  # since the version before; empty of the first
-    slices: tuple[Partition, ...]  # test, train by ordinal, validation
+    slices: tuple[StoredPartition, ...]  # test, train by ordinal, validation
 
     @property
-    def partitions(self) -> tuple[Partition, ...]:
+    def partitions(self) -> tuple[StoredPartition, ...]:
         """The partitions that runs read: the train slices by ordinal, then the validation slice."""
         return tuple(part for part in self.slices if part.role != "test")
 
@@ -93,7 +93,7 @@ class Dataset:
         return self.decoding.columns
 
     @classmethod
-    def from_rows(cls, row: Row, columns: list[Row], partitions: list[Row]) -> Dataset:
+    def from_rows(cls, row: Row, columns: list[Row], partitions: list[Row]) -> StoredDataset:
         """Return the dataset of a row of mmdb.dataset and of those that belong to it."""
         same = ("dataset_id", "name", "query", "label", "seed", "validation", "row_count")
         return cls(
@@ -105,11 +105,11 @@ class Dataset:
             decoding=Decoding.from_rows(row, columns),
             options=json.loads(row["options"]),
             class_counts=json.loads(row["class_counts"]),
-            slices=tuple(Partition.from_row(partition) for partition in partitions),
+            slices=tuple(StoredPartition.from_row(partition) for partition in partitions),
         )
 
 
-def find_dataset(connection: Connection, name: str) -> Dataset:
+def find_dataset(connection: Connection, name: str) -> StoredDataset:
     """Return the dataset of that name: its last version in use, or else the one dropped last.
 
     Args:
@@ -127,7 +127,7 @@ def find_dataset(connection: Connection, name: str) -> Dataset:
     return _dataset(connection, found[0])
 
 
-def dataset_of(connection: Connection, dataset_id: int) -> Dataset:
+def dataset_of(connection: Connection, dataset_id: int) -> StoredDataset:
     """Return a dataset by its number; dropped ones keep theirs.
 
     Raises:
@@ -139,9 +139,9 @@ def dataset_of(connection: Connection, dataset_id: int) -> Dataset:
     return _dataset(connection, found[0])
 
 
-def _dataset(connection: Connection, row: Row) -> Dataset:
+def _dataset(connection: Connection, row: Row) -> StoredDataset:
     dataset_id = row["dataset_id"]
-    return Dataset.from_rows(
+    return StoredDataset.from_rows(
         row,
         connection.rows(_Q.find_columns, dataset_id=dataset_id),
         connection.rows(_Q.find_partitions, dataset_id=dataset_id),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mmdb.data.tokenize import Tokenizer
-from mmdb.data.transform.transform import Transform, as_stored
+from mmdb.data.transform.transform import FittedTransform, as_stored
 from mmdb.db.connection import Row
 
 Task = Literal["classification", "regression", "multilabel", "next_token"]
@@ -63,7 +63,7 @@ class Column:
     name: str
     kind: ColumnKind
     width: int  # values that a row holds: array elements, bytes, tokens, or 1; 0: not kept
-    transform: Transform | None = None  # None: a model takes the values as they are
+    transform: FittedTransform | None = None  # None: a model takes the values as they are
 
     @property
     def decoded_width(self) -> int:
@@ -86,12 +86,14 @@ class Column:
     def from_json(cls, value: dict[str, Any]) -> Column:
         """Return the column that `to_json` wrote."""
         given = value["transform"]
-        return cls(**value | {"transform": None if given is None else Transform.from_json(given)})
+        return cls(
+            **value | {"transform": None if given is None else FittedTransform.from_json(given)}
+        )
 
     @classmethod
     def from_row(cls, row: Row) -> Column:
         """Return the column that a row of mmdb.dataset_column describes."""
-        given = None if row["transform"] is None else Transform.from_row(row)
+        given = None if row["transform"] is None else FittedTransform.from_row(row)
         return cls(name=row["name"], kind=row["kind"], width=row["width"], transform=given)
 
 

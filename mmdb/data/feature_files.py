@@ -27,8 +27,8 @@ _FLOAT16_MAX = np.float32(65504)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeatureBlock:
-    """Some rows' features, as the database keeps them.
+class PackedFeatures:
+    """The features of some rows, as the database keeps them.
 
     Attributes:
         ordinal: from 0, in the order of the partition's rows.
@@ -55,7 +55,7 @@ def rows_per_block(shape: Shape, storage: str) -> int:
     return max(1, BLOCK_BYTES // row_bytes(shape, storage))
 
 
-def pack_features(features: np.ndarray, storage: str) -> Iterator[FeatureBlock]:
+def pack_features(features: np.ndarray, storage: str) -> Iterator[PackedFeatures]:
     """Yield the blocks of a partition.
 
     Args:
@@ -67,10 +67,10 @@ def pack_features(features: np.ndarray, storage: str) -> Iterator[FeatureBlock]:
     for ordinal, start in enumerate(range(0, len(features), step)):
         rows = features[start : start + step]
         data = encode(rows, storage)
-        yield FeatureBlock(ordinal=ordinal, row_count=len(rows), digest=digest(data), data=data)
+        yield PackedFeatures(ordinal=ordinal, row_count=len(rows), digest=digest(data), data=data)
 
 
-def unpack_features(block: FeatureBlock, shape: Shape, storage: str) -> np.ndarray:
+def unpack_features(block: PackedFeatures, shape: Shape, storage: str) -> np.ndarray:
     """Return the features of a block, float32 (n, *shape).
 
     Raises:

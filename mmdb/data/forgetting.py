@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from mmdb.data.column_layout import ClassCounts
-from mmdb.data.dataset import Dataset, Partition, dataset_of, find_decoding
+from mmdb.data.dataset import StoredDataset, StoredPartition, dataset_of, find_decoding
 from mmdb.data.ingest import gather
 from mmdb.data.options import Options
 from mmdb.data.pack import dataset_hash, digest, partition_hash, unpack_columns, without_rows
@@ -47,8 +47,8 @@ class ErasedPartition:
         gone: of each block, which of the rows that the partition reads of it are forgotten.
     """
 
-    dataset: Dataset
-    part: Partition
+    dataset: StoredDataset
+    part: StoredPartition
     blocks: tuple[StoredBlock, ...]
     gone: tuple[np.ndarray, ...]
 
@@ -66,7 +66,9 @@ class Erasure:
         emptied: older versions and samples of which no row to train on is left.
     """
 
-    def __init__(self, connection: Connection, dataset: Dataset, condition: str | None) -> None:
+    def __init__(
+        self, connection: Connection, dataset: StoredDataset, condition: str | None
+    ) -> None:
         """Find the rows.
 
         Args:
@@ -115,8 +117,8 @@ class Erasure:
 
     def _partition(
         self,
-        dataset: Dataset,
-        part: Partition,
+        dataset: StoredDataset,
+        part: StoredPartition,
         blocks: Sequence[StoredBlock],
         wanted: Callable[[np.ndarray], np.ndarray],
     ) -> ErasedPartition:
@@ -134,7 +136,7 @@ class Erasure:
         )
         return ErasedPartition(dataset=dataset, part=part, blocks=light, gone=tuple(gone))
 
-    def _of(self, dataset: Dataset) -> list[ErasedPartition]:
+    def _of(self, dataset: StoredDataset) -> list[ErasedPartition]:
         return [part for part in self._parts if part.dataset is dataset]
 
     # -- what is written --------------------------------------------------------------
@@ -157,7 +159,7 @@ class Erasure:
             self._connection.run(_DATASETS.mark_dropped, dataset_id=one.dataset_id)
         return found
 
-    def _class_counts(self, dataset: Dataset) -> dict[str, list[int]]:
+    def _class_counts(self, dataset: StoredDataset) -> dict[str, list[int]]:
         """Return the train rows of each class that will be left, by label."""
         lost = ClassCounts(dataset.decoding.labels)
         for part in self._of(dataset):
@@ -203,7 +205,7 @@ class Erasure:
 
     def _describe(
         self,
-        dataset: Dataset,
+        dataset: StoredDataset,
         blocks: Mapping[Place, tuple[bytes, int]],
         class_counts: Mapping[str, list[int]],
     ) -> dict[int, bytes]:
@@ -262,7 +264,7 @@ class Erasure:
         return found
 
     def _texts(
-        self, dataset: Dataset, block: StoredBlock, places: np.ndarray
+        self, dataset: StoredDataset, block: StoredBlock, places: np.ndarray
     ) -> Iterator[tuple[str, set[str]]]:
         key = {"source_id": block.source_id, "source_ordinal": block.source_ordinal}
         (row,) = self._connection.rows(_DATASETS.read_block, **key)
@@ -272,7 +274,7 @@ class Erasure:
                 used = np.unique(values.places)
                 yield name, {text for k in used if (text := values.distinct[k]) is not None}
 
-    def _redact(self, dataset: Dataset, held: Mapping[str, set[str]]) -> None:
+    def _redact(self, dataset: StoredDataset, held: Mapping[str, set[str]]) -> None:
         """Take those of a version's categories away that no row has any more."""
         lost = {
             name: set(known) & held.get(name, set())
@@ -303,7 +305,7 @@ class Erasure:
                 )
 
 
-def _categories(dataset: Dataset) -> dict[str, tuple[str, ...]]:
+def _categories(dataset: StoredDataset) -> dict[str, tuple[str, ...]]:
     """Return the categories that columns of a dataset have, by name."""
     return {
         column.name: column.transform.categories or ()
@@ -319,7 +321,7 @@ def _moved(masked: np.ndarray, gone: np.ndarray) -> np.ndarray:
 
 
 def _wanted(
-    connection: Connection, dataset: Dataset, condition: str | None
+    connection: Connection, dataset: StoredDataset, condition: str | None
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Return what says of rows, by their hashes, which are to be forgotten.
 
@@ -344,7 +346,7 @@ def _wanted(
     return lambda hashes: is_in(hashes[:, -1], told)
 
 
-def _hashes(connection: Connection, prepared: PreparedQuery, dataset: Dataset) -> np.ndarray:
+def _hashes(connection: Connection, prepared: PreparedQuery, dataset: StoredDataset) -> np.ndarray:
     """Return the hashes by which the rows of a query are known, uint64 (n, 1 or 2)."""
     request = prepared.request
     found = [np.empty((0, 1 + bool(request.keys)), np.uint64)]

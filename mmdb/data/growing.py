@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mmdb.data.column_layout import quote
 from mmdb.db.connection import Connection
+from mmdb.db.queries import quote_name, quote_text
 from mmdb.errors import UnknownColumn
 
 
@@ -50,7 +50,7 @@ def rows_to_read(
     column = grows or before.get("grows")
     if column is None:
         return RowsToRead(select)
-    name = quote(column)
+    name = quote_name(column)
     if column not in dict(connection.columns(select)):
         if grows is None:
             return RowsToRead(select)
@@ -58,10 +58,10 @@ def rows_to_read(
     since = before.get("until") if before.get("grows") == grows else None
     is_key, bounds = list(keys) == [column], []
     if since is not None:
-        bounds.append(f"{name} {'>' if is_key else '>='} {_literal(since)}")
+        bounds.append(f"{name} {'>' if is_key else '>='} {quote_text(since)}")
     until = _greatest(connection, _where(select, name, bounds), name)
     if until is not None:
-        bounds.append(f"{name} <= {_literal(until)}")
+        bounds.append(f"{name} <= {quote_text(until)}")
     return RowsToRead(
         _where(select, name, bounds),
         column,
@@ -81,10 +81,6 @@ def _greatest(connection: Connection, select: str, name: str) -> str | None:
     texts: Any = batch["found"]
     found: str | None = texts.distinct[texts.places[0]]
     return found
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _where(select: str, name: str, bounds: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import IO
 
 import numpy as np
 
-from mmdb.data.column_layout import ClassCounts, Field, Layout, Request, quote, view
+from mmdb.data.column_layout import ClassCounts, Field, Layout, Request, view
 from mmdb.data.decoding import Decoding, class_text
 from mmdb.data.pack import dataset_hash, digest, pack, partition_hash, rows_per_block
 from mmdb.data.packing import PLACE, packed
@@ -21,6 +21,7 @@ from mmdb.data.shuffle import Shuffle, cut
 from mmdb.data.split import ROLES, Role, Split
 from mmdb.data.tokenize import Encoder
 from mmdb.db.connection import Batch, Connection, Kind, NullFound, RaggedFound
+from mmdb.db.queries import quote_name
 from mmdb.errors import DataError, NotFinite, NullValues, QueryFailed, RaggedArray, TooFewRows
 
 
@@ -195,7 +196,7 @@ def _scan(
         with connection.snapshot():
             statement = request.cast_select(select, clamped=clamped)
             if request.packs:
-                statement += f" ORDER BY q.{quote(PLACE)}"
+                statement += f" ORDER BY q.{quote_name(PLACE)}"
             yield from connection.scan(statement, request.kinds())
     except NullFound:
         raise _count_nulls(connection, select, request) from None
@@ -207,7 +208,7 @@ def _scan(
 
 def _count_nulls(connection: Connection, select: str, request: Request) -> NullValues:
     counts = ", ".join(
-        f"(count(*) FILTER ({where}))::bigint AS {quote(field.name)}"
+        f"(count(*) FILTER ({where}))::bigint AS {quote_name(field.name)}"
         for field in request.fields
         for where in (f"WHERE {_is_null(field, request.engine)}",)
     )
@@ -220,7 +221,7 @@ def _count_nulls(connection: Connection, select: str, request: Request) -> NullV
 
 
 def _is_null(field: Field, engine: Engine) -> str:
-    name = quote(field.name)
+    name = quote_name(field.name)
     if field.scanned != "reals":
         return f"{name} IS NULL"
     if engine == "duckdb":

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from mmdb.data.column_layout import quote
 from mmdb.data.options import Options
 from mmdb.data.query import parse_select
 from mmdb.db.connection import ColumnType, Connection
+from mmdb.db.queries import quote_name
 from mmdb.errors import DataError
 
 #: The column that is taken for a key, where it is unique.
@@ -62,7 +62,7 @@ def _is_star(connection: Connection, select: str) -> bool:
 
 
 def _is_unique(connection: Connection, select: str, name: str) -> bool:
-    counts = f"count(*)::bigint AS n, count(DISTINCT {quote(name)})::bigint AS distinct_n"
+    counts = f"count(*)::bigint AS n, count(DISTINCT {quote_name(name)})::bigint AS distinct_n"
     with connection.snapshot():
         (batch,) = connection.scan(
             f"SELECT {counts} FROM ({select}\n) AS q", [("n", "bigint"), ("distinct_n", "bigint")]

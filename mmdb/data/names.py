@@ -1,4 +1,4 @@
-"""Names that users give to datasets, runs, models and factories."""
+"""Names that users give to datasets, runs, models and factories, and the model that one names."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
-from mmdb.errors import InvalidName, RunNotFound
+from mmdb.db.queries import load
+from mmdb.errors import InvalidName, ModelNotFound, RunNotFound
 from mmdb.messages import show
 
 if TYPE_CHECKING:  # names are checked where no database is read
-    from mmdb.db.connection import Row
+    from mmdb.db.connection import Connection, Row
 
 _NAME = re.compile(r"[\w\-./]{1,200}", re.ASCII)
 _REFERENCE = re.compile(r"(?P<name>[^@]+)(?:@(?:(?P<version>[0-9]{1,9})|(?P<alias>[^@]+)))?")
@@ -68,3 +69,22 @@ def found_run(rows: Sequence[Row], name: object) -> Row:
     if not rows:
         raise RunNotFound(f"There is no run named {show(name)}.")
     return rows[0]
+
+
+def find_model_id(connection: Connection, reference: str) -> int:
+    """Return the number of the model that a reference names now.
+
+    Raises:
+        ModelNotFound
+    """
+    asked, queries = reference_of(reference), load("models")
+    found: Sequence[Row] = []
+    if asked and asked.version is not None:
+        found = connection.rows(queries.find_version, name=asked.name, version=asked.version)
+    elif asked and asked.alias:
+        found = connection.rows(queries.find_aliased, name=asked.name, alias=asked.alias)
+    elif asked:
+        found = connection.rows(queries.find_newest, name=asked.name)
+    if not found:
+        raise ModelNotFound(f"There is no model {show(reference)}.")
+    return int(found[0]["model_id"])

@@ -8,10 +8,11 @@ from itertools import groupby
 
 import numpy as np
 
-from mmdb.data.column_layout import SPLIT, Field, quote
+from mmdb.data.column_layout import SPLIT, Field
 from mmdb.data.split import Split
 from mmdb.data.tokenize import FILL, Encoder
 from mmdb.db.connection import Batch, Texts
+from mmdb.db.queries import quote_name
 
 #: The column by which the texts come in their order.
 PLACE = "mmdb place"
@@ -27,15 +28,15 @@ def ordered_select(select: str, column: str, split: Split) -> str:
 
     The order, and so each row, depends on the texts alone: both engines have the same md5.
     """
-    text = quote(column)
+    text = quote_name(column)
     bounds, share = [], 0.0
     for role, part in (("validation", split.validation), ("test", split.test)):
         share += part
         bounds.append(f"WHEN q.place <= floor(q.total * {share!r}::float8 + 0.5) THEN '{role}'")
     order = f"row_number() OVER (ORDER BY md5('{split.seed} ' || t.{text}))"
     return (
-        f"SELECT q.{text}, CASE {' '.join(bounds)} ELSE 'train' END AS {quote(SPLIT)},"
-        f" q.place AS {quote(PLACE)}"
+        f"SELECT q.{text}, CASE {' '.join(bounds)} ELSE 'train' END AS {quote_name(SPLIT)},"
+        f" q.place AS {quote_name(PLACE)}"
         f" FROM (SELECT t.{text}, {order} AS place, count(*) OVER () AS total"
         f" FROM ({select}\n) AS t) AS q"
     )

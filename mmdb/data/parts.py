@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from mmdb.data.column_layout import check_twins, quote
+from mmdb.data.column_layout import check_twins
 from mmdb.db.connection import ColumnType, Connection
+from mmdb.db.queries import quote_name, quote_text
 from mmdb.errors import InvalidInput, InvalidOption, UnsupportedType
 from mmdb.messages import show
 
@@ -85,9 +86,9 @@ def with_parts(
                     parts = list(_parts(connection, select, name, kind, below))
                     opened.add(name)
             if name in wanted or not parts:
-                items.append((name, _READ_AS.get(kind, "{}").format(quote(name))))
+                items.append((name, _READ_AS.get(kind, "{}").format(quote_name(name))))
             items += parts
-        if items == [(name, quote(name)) for name, _ in columns]:
+        if items == [(name, quote_name(name)) for name, _ in columns]:
             return select, columns
         for name, _ in items:
             if len(name.encode()) > _NAME_BYTES and connection.engine == "postgres":
@@ -95,7 +96,7 @@ def with_parts(
                     f"Column {name!r} has a name of more than {_NAME_BYTES} bytes.",
                     hint="Take this part in the query, under a shorter name.",
                 )
-        shown = ", ".join(f"{item} AS {quote(name)}" for name, item in items)
+        shown = ", ".join(f"{item} AS {quote_name(name)}" for name, item in items)
         select = f"SELECT {shown} FROM ({select}\n) AS q"
         kinds = [kind for _, kind in connection.columns(select)]
         columns = [(name, kind) for (name, _), kind in zip(items, kinds, strict=True)]
@@ -105,7 +106,7 @@ def _parts(
     connection: Connection, select: str, name: str, kind: ColumnType, below: Wanted
 ) -> Iterator[tuple[str, str]]:
     """Yield name and expression of each part that a column becomes."""
-    column, is_duckdb = quote(name), connection.engine == "duckdb"
+    column, is_duckdb = quote_name(name), connection.engine == "duckdb"
     if is_document(kind):
         for part, known in below.items():
             yield part, _at_path(connection, select, name, part, known)
@@ -115,22 +116,22 @@ def _parts(
     elif kind == "composite":
         fields = f"unnest({column})" if is_duckdb else f"({column}).*"
         for field, _ in connection.columns(f"SELECT {fields} FROM ({select}\n) AS q"):
-            step = field if steps_of(f"x.{field}", "x") == [field] else quote(field)
-            taken = f"struct_extract({column}, {_literal(field)})"
-            yield f"{name}.{step}", taken if is_duckdb else f"({column}).{quote(field)}"
+            step = field if steps_of(f"x.{field}", "x") == [field] else quote_name(field)
+            taken = f"struct_extract({column}, {quote_text(field)})"
+            yield f"{name}.{step}", taken if is_duckdb else f"({column}).{quote_name(field)}"
 
 
 def _at_path(
     connection: Connection, select: str, name: str, part: str, known: ColumnType | None
 ) -> str:
     """Return the expression of what is at a path: a number where all that is there is one."""
-    column, steps = quote(name), steps_of(part, name)
+    column, steps = quote_name(name), steps_of(part, name)
     if connection.engine == "duckdb":
         pointer = "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
-        place, number = f"(to_json({column}), {_literal(pointer)})", "double"
+        place, number = f"(to_json({column}), {quote_text(pointer)})", "double"
         text, kind = f"json_extract_string{place}", f"lower(json_type{place})"
     else:
-        path = ", ".join("E" + _literal(step).replace("\\", "\\\\") for step in steps)
+        path = ", ".join("E" + quote_text(step).replace("\\", "\\\\") for step in steps)
         place, number = f"(pg_catalog.to_jsonb({column}), {path})", "numeric"
         text = f"pg_catalog.jsonb_extract_path_text{place}"
         kind = f"pg_catalog.jsonb_typeof(pg_catalog.jsonb_extract_path{place})"
@@ -148,10 +149,6 @@ def _at_path(
         return text
     is_other = f"{kind} IN {_NESTED} OR {kind} IN {_TEXTS}"
     return f"(CASE WHEN {is_other} THEN 'NaN' ELSE {text} END)::{number}"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def parts_of(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

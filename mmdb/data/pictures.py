@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mmdb.data.column_layout import quote
 from mmdb.data.options import Options
-from mmdb.data.transform.transform import Transform
+from mmdb.data.transform.transform import FittedTransform
 from mmdb.db.connection import ColumnType, Connection
+from mmdb.db.queries import quote_name
 
 #: How files begin that are taken for pictures unless they are told otherwise.
 _BEGINNINGS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
@@ -27,7 +27,7 @@ MOST_PIXELS = 50_000_000
 _MODES = {1: "L", 3: "RGB"}
 
 
-def decode(given: Transform, file: bytes) -> np.ndarray:
+def decode(given: FittedTransform, file: bytes) -> np.ndarray:
     """Return a picture as its transform says, uint8 (channels * height * width,).
 
     It is made smaller or larger by Pillow's bilinear filter, whatever its proportions were; a JPEG
@@ -55,7 +55,7 @@ def decode(given: Transform, file: bytes) -> np.ndarray:
 
 
 def decode_all(
-    given: Transform, files: Sequence[bytes | None]
+    given: FittedTransform, files: Sequence[bytes | None]
 ) -> tuple[np.ndarray, dict[int, str]]:
     """Return pictures, uint8 (n, pixels), and why some could not be decoded, by their place."""
     pixels = np.zeros((len(files), len(given.names)), np.uint8)
@@ -70,12 +70,12 @@ def decode_all(
     return pixels, failed
 
 
-def picture_transform(asked: Mapping[str, Any]) -> Transform:
+def picture_transform(asked: Mapping[str, Any]) -> FittedTransform:
     """Return the transform of a column of pictures: nothing is fitted but their size."""
     height, width = asked.get("size", (32, 32))
     shape = [asked.get("channels", 3), height, width]
     parameters = {key: value for key, value in asked.items() if key != "kind"}
-    return Transform(
+    return FittedTransform(
         kind="picture", source="picture", parameters=parameters, statistics={"shape": shape}
     )
 
@@ -104,7 +104,7 @@ def with_pictures(
 
 def _first(connection: Connection, select: str, name: str) -> bytes:
     """Return a value of a column; empty where there is none."""
-    column = quote(name)
+    column = quote_name(name)
     one = f"SELECT {column} AS found FROM ({select}\n) AS q WHERE {column} IS NOT NULL LIMIT 1"
     with connection.snapshot():
         for batch in connection.scan(one, [("found", "files")]):

@@ -11,7 +11,7 @@ import numpy as np
 from mmdb.data import arrays, node_cache
 from mmdb.data.arrays import Decoded
 from mmdb.data.assembly import Values
-from mmdb.data.dataset import Dataset, dataset_of
+from mmdb.data.dataset import StoredDataset, dataset_of
 from mmdb.data.decoding import Decoding
 from mmdb.data.pack import dataset_hash, digest, partition_hash, unpack, unpack_columns
 from mmdb.db.check import Verified
@@ -164,7 +164,10 @@ def verify_blocks(connection: Connection, on_progress: Callable[[int], None]) ->
 
 
 def _verify_dataset(
-    connection: Connection, dataset: Dataset, found: Verified, on_progress: Callable[[int], None]
+    connection: Connection,
+    dataset: StoredDataset,
+    found: Verified,
+    on_progress: Callable[[int], None],
 ) -> list[str]:
     wrong = []
     for partition in dataset.slices:

@@ -18,7 +18,7 @@ import numpy as np
 
 from mmdb.arguments import check_flag
 from mmdb.data.column_layout import ClassCounts
-from mmdb.data.dataset import Dataset, Partition, dataset_of, find_dataset
+from mmdb.data.dataset import StoredDataset, StoredPartition, dataset_of, find_dataset
 from mmdb.data.forms import decoding_row
 from mmdb.data.growing import rows_to_read
 from mmdb.data.ingest import SealedPartition, gather, pack_slices
@@ -112,13 +112,15 @@ def refresh_dataset(
             continue
 
 
-def _prepare(connection: Connection, dataset: Dataset, say: Callable[[str], None]) -> PreparedQuery:
+def _prepare(
+    connection: Connection, dataset: StoredDataset, say: Callable[[str], None]
+) -> PreparedQuery:
     keys = [column.name for column in dataset.columns if column.kind == "key"]
     options = Options.parse(dataset.options)
     return prepare(connection, dataset.query, dataset.label, options, say, keys)
 
 
-def _split_of(dataset: Dataset, partitions: int) -> Split:
+def _split_of(dataset: StoredDataset, partitions: int) -> Split:
     options = Options.parse(dataset.options)
     given = dict(options.split)
     return parse_split(
@@ -126,7 +128,7 @@ def _split_of(dataset: Dataset, partitions: int) -> Split:
     )
 
 
-def _hold(connection: Connection, dataset: Dataset) -> None:
+def _hold(connection: Connection, dataset: StoredDataset) -> None:
     """Let nobody else add a version, or forget rows, in this transaction.
 
     Raises:
@@ -138,7 +140,7 @@ def _hold(connection: Connection, dataset: Dataset) -> None:
         raise Overtaken
 
 
-def _next_row(dataset: Dataset) -> dict[str, object]:
+def _next_row(dataset: StoredDataset) -> dict[str, object]:
     """Return what the row of the next version says besides its rows."""
     version = dataset.version + 1
     return {
@@ -152,7 +154,7 @@ def _next_row(dataset: Dataset) -> dict[str, object]:
 
 
 def _fit_anew(
-    connection: Connection, dataset: Dataset, say: Callable[[str], None], *, dry_run: bool
+    connection: Connection, dataset: StoredDataset, say: Callable[[str], None], *, dry_run: bool
 ) -> RefreshedDataset:
     row = _next_row(dataset) | {"changes": json.dumps({"fitted": True})}
     first = dataset if dataset.origin_id is None else dataset_of(connection, dataset.origin_id)
@@ -184,7 +186,7 @@ def _fit_anew(
 class _Refresh:
     """One refresh: reads, compares, and writes what is new."""
 
-    def __init__(self, connection: Connection, dataset: Dataset, grows: str | None) -> None:
+    def __init__(self, connection: Connection, dataset: StoredDataset, grows: str | None) -> None:
         self._connection, self._dataset, self._grows = connection, dataset, grows
         self._prepared = _prepare(connection, dataset, lambda _: None)
         if self._prepared.request.packs:
@@ -200,7 +202,7 @@ class _Refresh:
                 hint="New rows that equal old ones cannot be told then: leave grows out, or "
                 "make the dataset with a column of the role key.",
             )
-        self._parts: list[tuple[Partition, list[StoredBlock]]] = []
+        self._parts: list[tuple[StoredPartition, list[StoredBlock]]] = []
 
     def run(self, *, dry_run: bool) -> RefreshedDataset:
         """Compare, and add a version if there is anything new."""
@@ -265,8 +267,8 @@ class _Refresh:
         return self._dataset.name.removesuffix(f"@{self._dataset.version}")
 
     def _growing_part(
-        self, parts: Sequence[Partition], new: Sequence[SealedPartition]
-    ) -> Partition | None:
+        self, parts: Sequence[StoredPartition], new: Sequence[SealedPartition]
+    ) -> StoredPartition | None:
         """Return the train partition that grows: nightly handfuls get none of their own."""
         train = [part for part in parts if part.role == "train"]
         fresh = [part for part in new if part.role == "train"]
@@ -280,7 +282,7 @@ class _Refresh:
 
     # -- what is read -----------------------------------------------------------
 
-    def _blocks(self, part: Partition, *, hashed: bool) -> list[StoredBlock]:
+    def _blocks(self, part: StoredPartition, *, hashed: bool) -> list[StoredBlock]:
         return stored_blocks(self._connection, self._dataset, part.part_id, hashed=hashed)
 
     def _starts(
@@ -332,7 +334,7 @@ class _Refresh:
 
     # -- what is written ----------------------------------------------------------
 
-    def _kept(self, gone: np.ndarray) -> list[tuple[Partition, list[StoredBlock]]]:
+    def _kept(self, gone: np.ndarray) -> list[tuple[StoredPartition, list[StoredBlock]]]:
         """Return the partitions of the version before without rows that are gone."""
         kept, first = [], 0
         for part, blocks in self._parts:
@@ -350,7 +352,7 @@ class _Refresh:
 
     def _write(
         self,
-        parts: Sequence[tuple[Partition, list[StoredBlock]]],
+        parts: Sequence[tuple[StoredPartition, list[StoredBlock]]],
         new: Sequence[SealedPartition],
         path: Path,
         counts: dict[str, list[int]],
@@ -417,9 +419,9 @@ class _Refresh:
 
     def _told(
         self,
-        dataset: Dataset | None,
+        dataset: StoredDataset | None,
         found: RowChanges,
-        parts: Sequence[tuple[Partition, Any]] = (),
+        parts: Sequence[tuple[StoredPartition, Any]] = (),
         new: Sequence[SealedPartition] = (),
     ) -> RefreshedDataset:
         """Return what is said of a version; None: of one that was not added."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mmdb.arguments import check_flag, is_number, is_whole
 from mmdb.data import functions
-from mmdb.data.column_layout import SPLIT, Request, cast_select, quote
+from mmdb.data.column_layout import SPLIT, Request, cast_select
 from mmdb.data.forms import add_columns, decoding_row
 from mmdb.data.ingest import Sealed, SealedPartition, read_sealed, seal
 from mmdb.data.keys import with_keys
@@ -27,7 +27,7 @@ from mmdb.data.tokenize import Encoder
 from mmdb.db.citus import find_cluster, places
 from mmdb.db.connection import Connection, Kind
 from mmdb.db.owners import acting_as, check_bytes, require_owner
-from mmdb.db.queries import load
+from mmdb.db.queries import load, quote_name
 from mmdb.errors import AlreadyExists, DatasetInUse, DatasetNotFound, InvalidOption
 from mmdb.messages import show
 
@@ -304,7 +304,7 @@ def add_dataset(connection: Connection, row: Mapping[str, object], owner: str | 
 def _timed(connection: Connection, select: str, request: Request, split: Split) -> Split:
     """Return a split by time with the times from which the last rows are held out."""
     assert request.split is not None
-    name = quote(request.split.output)
+    name = quote_name(request.split.output)
     times = f"({cast_select((request.split,), request.engine, select)}) AS q"
 
     def read(query: str, kind: Kind) -> float:

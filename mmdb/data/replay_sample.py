@@ -10,7 +10,7 @@ import numpy as np
 from blake3 import blake3
 
 from mmdb.data.column_layout import ClassCounts
-from mmdb.data.dataset import Dataset, dataset_of, find_dataset
+from mmdb.data.dataset import StoredDataset, dataset_of, find_dataset
 from mmdb.data.forms import decoding_row
 from mmdb.data.registration import add_dataset, draw_numbers
 from mmdb.data.shared_blocks import (
@@ -28,12 +28,14 @@ from mmdb.db.connection import Connection
 from mmdb.errors import DatasetNotFound
 
 
-def version_seen(connection: Connection, dataset: Dataset) -> Dataset:
+def version_seen(connection: Connection, dataset: StoredDataset) -> StoredDataset:
     """Return the version whose rows a model of a dataset has seen: itself, but for a sample."""
     return dataset if dataset.version else dataset_of(connection, dataset.changes["of"])
 
 
-def sample_since(connection: Connection, newest: Dataset, seen: Dataset, replay: float) -> Dataset:
+def sample_since(
+    connection: Connection, newest: StoredDataset, seen: StoredDataset, replay: float
+) -> StoredDataset:
     """Return a dataset of the train rows that a version lacks, and a share of those that it has.
 
     It is made once, and shares the blocks of the newest version. Its held-out slices are those of
@@ -59,7 +61,9 @@ def sample_since(connection: Connection, newest: Dataset, seen: Dataset, replay:
     return find_dataset(connection, name)
 
 
-def shard_of(connection: Connection, dataset: Dataset, shard: int, shards: int) -> Dataset:
+def shard_of(
+    connection: Connection, dataset: StoredDataset, shard: int, shards: int
+) -> StoredDataset:
     """Return a dataset of every `shards`-th train partition of a version, from `shard` on.
 
     It is made once, shares the blocks of the version, and holds out what that does.
@@ -79,12 +83,12 @@ def shard_of(connection: Connection, dataset: Dataset, shard: int, shards: int) 
     return find_dataset(connection, name)
 
 
-def _again(connection: Connection, dataset: Dataset) -> Dataset:
+def _again(connection: Connection, dataset: StoredDataset) -> StoredDataset:
     """Return a dataset as it is now: rows may have been forgotten since."""
     return dataset_of(connection, dataset.dataset_id)
 
 
-def _made(connection: Connection, name: str) -> Dataset | None:
+def _made(connection: Connection, name: str) -> StoredDataset | None:
     try:
         found = find_dataset(connection, name)
     except DatasetNotFound:
@@ -93,7 +97,7 @@ def _made(connection: Connection, name: str) -> Dataset | None:
 
 
 def _chosen(
-    connection: Connection, newest: Dataset, seen: Dataset, replay: float, name: str
+    connection: Connection, newest: StoredDataset, seen: StoredDataset, replay: float, name: str
 ) -> list[StoredBlock]:
     """Return new blocks, and old ones with rows masked, in an order of chance."""
     known = {
@@ -124,7 +128,7 @@ def _chosen(
 
 def _write(
     connection: Connection,
-    versions: Sequence[Dataset],
+    versions: Sequence[StoredDataset],
     name: str,
     trains: Sequence[Sequence[StoredBlock]],
     changes: Mapping[str, object],

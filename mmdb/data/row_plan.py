@@ -14,7 +14,7 @@ import numpy as np
 
 from mmdb.data.decoding import Column, Decoding
 from mmdb.data.inputs import seconds_of
-from mmdb.data.transform.transform import ROUNDS, Transform
+from mmdb.data.transform.transform import ROUNDS, FittedTransform
 from mmdb.errors import InvalidInput
 
 UNUSUAL = (KeyError, TypeError, ValueError, OverflowError, RecursionError, InvalidInput)
@@ -80,8 +80,8 @@ def _part(column: Column) -> Callable[[Any], Sequence[float]] | None:
     return of_text if transform.source == "text" else of_number
 
 
-def _numbers(transform: Transform) -> Callable[[float], tuple[float, ...]] | None:
-    """Return what `Transform.apply` makes of one number, for kinds that take it apart quickly."""
+def _numbers(transform: FittedTransform) -> Callable[[float], tuple[float, ...]] | None:
+    """Return what `FittedTransform.apply` makes of one number, for kinds that do so quickly."""
     of = transform.statistics
     match transform.kind:
         case "standardize" | "log1p":

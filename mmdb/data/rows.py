@@ -22,7 +22,7 @@ from mmdb.data.pictures import decode_all, picture_transform
 from mmdb.data.split import ROLES, Role, Split
 from mmdb.data.tokenize import Encoder
 from mmdb.data.transform.fitting import fit_numbers, fit_texts
-from mmdb.data.transform.transform import Transform
+from mmdb.data.transform.transform import FittedTransform
 from mmdb.db.connection import Batch, Texts
 from mmdb.db.row_formats import TILE
 from mmdb.errors import DataError, InvalidOption, NotFinite, TooManyCategories
@@ -236,14 +236,16 @@ class RowPacker:
             counts = ", ".join(f"{name} ({n} rows)" for name, n in self._not_finite.items())
             raise NotFinite(f"The query returned NaN, infinite or too large numbers: {counts}.")
 
-    def fit(self, train: Callable[[], Iterator[np.ndarray]], rows: int) -> dict[str, Transform]:
+    def fit(
+        self, train: Callable[[], Iterator[np.ndarray]], rows: int
+    ) -> dict[str, FittedTransform]:
         """Return the transforms, by column, as the train rows say.
 
         Args:
             train: yields all train rows in their order, some at a time, as `pack` made them.
             rows: how many they are.
         """
-        self._fit_labels(train, rows)
+        self._fit_labels(train)
         for slot in self.layout.of("weight"):
             if not any(view(chunk.view("<u4"), slot).any() for chunk in train()):
                 raise DataError(f"Column {slot.field.name!r} weighs every train row 0.")
@@ -273,7 +275,7 @@ class RowPacker:
                 fitted[field.name] = fit_numbers(field.name, field.source, column, field.asked)
         return fitted
 
-    def _fit_labels(self, train: Callable[[], Iterator[np.ndarray]], rows: int) -> None:
+    def _fit_labels(self, train: Callable[[], Iterator[np.ndarray]]) -> None:
         for slot in self.layout.labels:
             field = slot.field
             if field.task == "regression" and field.asked["kind"] != "passthrough":
@@ -283,7 +285,7 @@ class RowPacker:
 
     def _fit_texts(
         self, train: Callable[[], Iterator[np.ndarray]], slots: Sequence[Slot]
-    ) -> dict[str, Transform]:
+    ) -> dict[str, FittedTransform]:
         counts = [np.zeros(len(self._codes[slot.field.name]), np.int64) for slot in slots]
         for chunk in train() if slots else ():
             lanes = chunk.view("<u4")
@@ -299,7 +301,7 @@ class RowPacker:
             fitted[name] = fit_texts(name, texts, counted[known], missing, asked)
         return fitted
 
-    def decoding(self, transforms: Mapping[str, Transform]) -> Decoding:
+    def decoding(self, transforms: Mapping[str, FittedTransform]) -> Decoding:
         """Return how the rows are decoded.
 
         Raises:
@@ -374,7 +376,7 @@ class RowPacker:
         return [text for text in self._codes.get(field.name, ()) if text is not None]
 
     def _final_codes(
-        self, transforms: Mapping[str, Transform], labels: Iterable[Label]
+        self, transforms: Mapping[str, FittedTransform], labels: Iterable[Label]
     ) -> dict[str, np.ndarray]:
         """For each text column, the final code of each provisional one; else sorted classes."""
         final = {}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mmdb.data.column_layout import ClassCounts
-from mmdb.data.dataset import Dataset, dataset_of
+from mmdb.data.dataset import StoredDataset, dataset_of
 from mmdb.data.decoding import Decoding
 from mmdb.data.forms import add_columns
 from mmdb.data.ingest import SealedPartition
@@ -29,7 +29,7 @@ class Overtaken(Exception):
     """Somebody else has added a version to a dataset, or forgotten rows of it, meanwhile."""
 
 
-def hold(connection: Connection, *versions: Dataset) -> None:
+def hold(connection: Connection, *versions: StoredDataset) -> None:
     """Let nobody add a version to a dataset, or forget rows of it, in this transaction.
 
     Raises:
@@ -96,7 +96,7 @@ class StoredBlock:
 
 
 def stored_blocks(
-    connection: Connection, dataset: Dataset, part_id: int, *, hashed: bool = True
+    connection: Connection, dataset: StoredDataset, part_id: int, *, hashed: bool = True
 ) -> list[StoredBlock]:
     """Return the blocks that a partition of a dataset reads, in order.
 
@@ -173,7 +173,7 @@ def add_shared_partition(
     )
 
 
-def copy_form(connection: Connection, source: Dataset, dataset_id: int) -> None:
+def copy_form(connection: Connection, source: StoredDataset, dataset_id: int) -> None:
     """Give a dataset the columns, transforms and sources of another."""
     # Row by row: on Citus, INSERT INTO … SELECT of what lies everywhere takes the right to UPDATE.
     add_columns(connection, dataset_id, source.decoding, [])

@@ -17,7 +17,7 @@ from mmdb.db.connection import Batch, ColumnType, Kind, Lock, Relation, Row, Tab
 from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query
 from mmdb.db.row_formats import arrow_batches
-from mmdb.db.scan import columns_duckdb, is_interrupt, prepare_duckdb, scan_duckdb
+from mmdb.db.scan_duckdb import columns_duckdb, is_interrupt, prepare_duckdb, scan_duckdb
 
 if TYPE_CHECKING:
     import pyarrow as pa

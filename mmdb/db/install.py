@@ -63,7 +63,7 @@ _one_install_in_this_process = Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Migration:
+class SchemaChange:
     """One published schema change."""
 
     number: int
@@ -73,19 +73,19 @@ class Migration:
     engine: str | None = None  # that it is for, in its own dialect; None: both, translated
 
 
-def migrations(engine: str, directory: Path | None = None) -> list[Migration]:
+def migrations(engine: str, directory: Path | None = None) -> list[SchemaChange]:
     """Return the published migrations for one engine, in order.
 
     Raises:
         MigrationMismatch: a file has no proper name, or two have one number.
     """
-    found: dict[int, Migration] = {}
+    found: dict[int, SchemaChange] = {}
     for path in sorted((directory or sql_directory("sql/migrations")).glob("*.sql")):
         match = _MIGRATION_NAME.fullmatch(path.name)
         if match is None or int(match[1]) in (_SCHEMA, *found):
             raise MigrationMismatch(f"{path.name} is not named NNNN_what.sql with its own number.")
         number, sql = int(match[1]), path.read_text()
-        found[number] = Migration(number, match[2], _digest([sql]), sql, match[3])
+        found[number] = SchemaChange(number, match[2], _digest([sql]), sql, match[3])
     return [m for m in found.values() if m.engine in (None, engine)]
 
 
@@ -183,7 +183,7 @@ def install_in(
             if spread_over == "postgres" and isinstance(connection, PostgresConnection):
                 make_definers(connection, teams=with_teams, inside=chosen == "server")
             name = _SPREAD if spread_over == "citus" else _RECORDED_AS[chosen]
-            _record(connection, Migration(_CURRENT, name, _digest_files(files)))
+            _record(connection, SchemaChange(_CURRENT, name, _digest_files(files)))
             if isinstance(connection, PostgresConnection):
                 connection.after_install()
             return chosen
@@ -192,7 +192,7 @@ def install_in(
         raise RightsMissing(error.message, hint=hint) from error
 
 
-def pending(connection: AnyConnection, directory: Path | None = None) -> list[Migration]:
+def pending(connection: AnyConnection, directory: Path | None = None) -> list[SchemaChange]:
     """Return the migrations that the database lacks.
 
     Raises:
@@ -243,7 +243,7 @@ def _applied(connection: Connection) -> dict[int, Row]:
 
 def _pending(
     connection: AnyConnection, applied: dict[int, Row], directory: Path | None = None
-) -> list[Migration]:
+) -> list[SchemaChange]:
     if all(row["name"] != _BASELINE for row in applied.values()):
         raise MigrationMismatch(
             "The schema of this database is older than the oldest that can be upgraded.",
@@ -329,7 +329,7 @@ def _choose_teams(connection: AnyConnection, engine: Engine, asked: bool | None)
         connection.run(_Q.forget_teams)
         return False
     if asked and not has:
-        _record(connection, Migration(_TEAMS, "teams", ""))
+        _record(connection, SchemaChange(_TEAMS, "teams", ""))
     return has or bool(asked)
 
 
@@ -383,7 +383,7 @@ def _create(connection: AnyConnection, directory: Path | None) -> None:
     engine = connection.engine
     connection.run(_Q.create_schema)
     _run_files(connection, schema_files(engine))
-    _record(connection, Migration(_SCHEMA, _BASELINE, _digest_files(schema_files(engine))))
+    _record(connection, SchemaChange(_SCHEMA, _BASELINE, _digest_files(schema_files(engine))))
     for migration in migrations(engine, directory):
         _record(connection, migration)
 
@@ -411,7 +411,7 @@ def _translated(sql: str) -> tuple[str, ...]:
     return tuple(translate_schema(sql))
 
 
-def _record(connection: AnyConnection, migration: Migration) -> None:
+def _record(connection: AnyConnection, migration: SchemaChange) -> None:
     connection.run(
         _Q.record_migration,
         number=migration.number,

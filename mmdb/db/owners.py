@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 from mmdb.db.connection import Connection
-from mmdb.db.prediction_table import quote_name
-from mmdb.db.queries import load
+from mmdb.db.queries import load, quote_name
 from mmdb.errors import (
     DatabaseFailed,
     FactoryNotAllowed,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from mmdb import errors
-from mmdb.db.queries import load
+from mmdb.db.queries import load, quote_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,15 +126,6 @@ class NamedTable:
     def reference(self) -> str:
         """The name for people."""
         return f"{self.schema}.{self.name}"
-
-
-def quote_name(name: str) -> str:
-    """Return an identifier as SQL text.
-
-    >>> quote_name('a"b')
-    '"a""b"'
-    """
-    return '"' + name.replace('"', '""') + '"'
 
 
 def check_schema(schema: str) -> None:

@@ -1,4 +1,4 @@
-"""The columns and the rows of the user's SELECT: by COPY, by a PL/Python cursor, from DuckDB.
+"""The columns and the rows of the user's SELECT in PostgreSQL: by COPY, or by a PL/Python cursor.
 
 This module imports no driver, so that the server loads none: sessions come as arguments, and
 their errors are told apart by SQLSTATE or class name.
@@ -13,19 +13,15 @@ from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
 from typing import Any, TypeVar
 
-import numpy as np
-
 from mmdb import errors
-from mmdb.db.connection import SCAN_ROWS, Batch, ColumnType, Kind, NullFound, RaggedFound
+from mmdb.db.connection import SCAN_ROWS, Batch, ColumnType
+from mmdb.db.queries import quote_name
 from mmdb.db.row_formats import (
     NULL_BITS,
-    NULLABLE,
     Field,
     Framing,
     in_arrays,
-    nullable_numbers,
     row_parser,
-    to_texts,
 )
 from mmdb.memory import ROW_BYTES, call_bytes, lifted, ran_out
 
@@ -55,23 +51,6 @@ _POSTGRES_TYPES = {
     **dict.fromkeys((1005, 1007, 1016, 1021, 1022, 1231), "float_array"),
 }
 
-_DUCKDB_TYPES = {
-    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"), "integer"),
-    **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"), "integer"),
-    **dict.fromkeys(("FLOAT", "DOUBLE", "DECIMAL"), "float"),
-    "BOOLEAN": "boolean",
-    **dict.fromkeys(("VARCHAR", "ENUM", "UUID", "BIT"), "text"),
-    **dict.fromkeys(("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"), "moment"),
-    **dict.fromkeys(("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), "moment"),
-    **dict.fromkeys(("TIME", "TIME_NS"), "clock"),
-    "INTERVAL": "span",
-    "BLOB": "bytes",
-    "STRUCT": "composite",
-}
-
-
-# -- PostgreSQL, both ways ----------------------------------------------------
-
 
 def columns_postgres(session: Any, select: str) -> list[tuple[str, ColumnType]]:
     """Return name and type of the columns of a SELECT, over a psycopg connection.
@@ -80,7 +59,7 @@ def columns_postgres(session: Any, select: str) -> list[tuple[str, ColumnType]]:
         UnknownTable, UnknownColumn, NotASelect, QueryFailed: as the server says.
     """
     with session.cursor() as cursor:
-        with _said_by(_from_postgres):
+        with said_by(_from_postgres):
             cursor.execute(f"SELECT * FROM ({select}\n) AS q LIMIT 0")
         described = [(column.name, column.type_code) for column in cursor.description or ()]
     return [(name, _POSTGRES_TYPES.get(oid) or _type_of(session, oid)) for name, oid in described]
@@ -88,7 +67,7 @@ def columns_postgres(session: Any, select: str) -> list[tuple[str, ColumnType]]:
 
 def columns_plpy(plpy: Any, select: str) -> list[tuple[str, ColumnType]]:
     """Return name and type of the columns of a SELECT, inside the server."""
-    with _said_by(_from_postgres):
+    with said_by(_from_postgres):
         result = plpy.execute(f"SELECT * FROM ({select}\n) AS q LIMIT 0")
     return [
         (name, _POSTGRES_TYPES.get(oid) or _type_of_inside(plpy, oid))
@@ -98,26 +77,20 @@ def columns_plpy(plpy: Any, select: str) -> list[tuple[str, ColumnType]]:
 
 def refused_by_postgres() -> AbstractContextManager[None]:
     """Let a server's errors within say what is wrong with the statement of the user's."""
-    return _said_by(_from_postgres)
+    return said_by(_from_postgres)
 
 
 def prepare_plpy(plpy: Any, statement: str) -> None:
     """Check that a text is one statement, inside the server; see Connection.prepare."""
     from mmdb.db.ddl import split_statements  # a session that predicts loads no parser
 
-    _require_one(len(split_statements(statement)))
-    with _said_by(_from_postgres):
+    require_one(len(split_statements(statement)))
+    with said_by(_from_postgres):
         plpy.prepare(statement)
 
 
-def prepare_duckdb(session: Any, statement: str) -> None:
-    """Check that a text is one statement; see Connection.prepare. Its names are not looked up."""
-    with _said_by(_from_duckdb):
-        found = session.extract_statements(statement)
-    _require_one(len(found))
-
-
-def _require_one(count: int) -> None:
+def require_one(count: int) -> None:
+    """Raise NotOneStatement unless there is one."""
     if count != 1:
         text = f"The text holds {count or 'no'} statement{'s' * (count != 1)}."
         raise errors.NotOneStatement(text, hint="Pass exactly one statement.")
@@ -134,7 +107,7 @@ def scan_copy(session: Any, select: str, kinds: Sequence[Field]) -> Iterator[Bat
     framing: Framing = "arrays" if _has_arrays(ask, kinds) else "copy"
     parser = row_parser(kinds, framing)
     wire = _wire_select(select, kinds, framing)
-    with session.cursor() as cursor, _said_by(_from_postgres):
+    with session.cursor() as cursor, said_by(_from_postgres):
         for step in _steps(_streamed(cursor, wire, kinds, framing)):
             yield parser.parse(step)
 
@@ -189,7 +162,7 @@ def scan_cursor(plpy: Any, select: str, kinds: Sequence[Field]) -> Iterator[Batc
     if framing == "record":
         wire = f"SELECT pg_catalog.record_send(ROW(q.*)) AS r FROM ({wire}) AS q"
     is_whole = all(kind not in _SIZES for _, kind in kinds)
-    with _said_by(_from_postgres):
+    with said_by(_from_postgres):
         cursor = _interpreted(plpy, wire if is_whole else _in_pieces(wire))
         try:
             found = _fetched(cursor, STEP_ROWS) if is_whole else _joined(_fetched(cursor, _PIECES))
@@ -275,13 +248,13 @@ def blocks_select(select: str, fields: Sequence[Field], shard: str) -> str:
         shard: a column beside the fields that tells apart what no block may hold together.
     """
     wire = _wire_select(select, fields, "record", shard)
-    row = ", ".join(f"w.{_quote(name)}" for name, _ in fields)
+    row = ", ".join(f"w.{quote_name(name)}" for name, _ in fields)
     size = f"GREATEST(pg_catalog.length(v.r), {STEP_BYTES // STEP_ROWS})"
     return (  # an aggregate's order has the groups sorted: else PostgreSQL might hold them all
         "SELECT pg_catalog.array_agg(b.r ORDER BY b.ends) AS rows FROM (SELECT v.r, v.k,"
         f" pg_catalog.sum({size}) OVER (PARTITION BY v.k ROWS UNBOUNDED PRECEDING) AS ends FROM"
-        f" (SELECT pg_catalog.record_send(ROW({row})) AS r, w.{_quote(shard)} AS k FROM ({wire})"
-        f" AS w) AS v) AS b GROUP BY b.k, b.ends OPERATOR(pg_catalog./) {STEP_BYTES}"
+        f" (SELECT pg_catalog.record_send(ROW({row})) AS r, w.{quote_name(shard)} AS k"
+        f" FROM ({wire}) AS w) AS v) AS b GROUP BY b.k, b.ends OPERATOR(pg_catalog./) {STEP_BYTES}"
     )
 
 
@@ -297,7 +270,7 @@ def _wire_select(
     """
     items = _items(fields, framing)
     sizes = [
-        f"pg_catalog.{_SIZES[kind]}({_quote(name)})" for name, kind in fields if kind in _SIZES
+        f"pg_catalog.{_SIZES[kind]}({quote_name(name)})" for name, kind in fields if kind in _SIZES
     ]
     if sizes:
         most = _most_bytes()
@@ -317,8 +290,8 @@ def _wire_select(
         if passed is None:  # else each value would be made twice; but nodes run none with OFFSET
             select = f"SELECT * FROM ({select}\n) AS t OFFSET 0"
     if passed is not None:
-        items[passed] = _quote(passed)
-    named = ", ".join(f"{item} AS {_quote(name)}" for name, item in items.items())
+        items[passed] = quote_name(passed)
+    named = ", ".join(f"{item} AS {quote_name(name)}" for name, item in items.items())
     return f"SELECT {named} FROM ({select}\n) AS s"
 
 
@@ -328,15 +301,15 @@ def _items(fields: Sequence[Field], framing: Framing) -> dict[str, str]:
         arrays = (", ".join(map(_element, some)) for some in in_arrays(fields))
         return {"r": " OPERATOR(pg_catalog.||) ".join(f"mmdb_call.raw(ARRAY[{a}])" for a in arrays)}
     return {
-        name: f"pg_catalog.convert_to({_quote(name)}, 'UTF8')"
+        name: f"pg_catalog.convert_to({quote_name(name)}, 'UTF8')"
         if kind in ("text", "nullable_text")
-        else _quote(name)
+        else quote_name(name)
         for name, kind in fields
     }
 
 
 def _element(field: Field) -> str:
-    name, kind = _quote(field[0]), field[1]
+    name, kind = quote_name(field[0]), field[1]
     return f"COALESCE({name}, mmdb_call.from_bits({NULL_BITS}))" if kind == "number" else name
 
 
@@ -439,20 +412,22 @@ def _from_postgres(error: Exception) -> Exception:
     }
     if state in kinds:
         own = (diag.message_hint if diag else getattr(error, "hint", None)) or ""
-        return kinds[state](_sentence(text), hint=own)
+        return kinds[state](sentence(text), hint=own)
     if isinstance(error, errors.MmdbError) or not state:
         return error
     if state == "42501" or state[:2] in {"08", "57", "MM"}:  # rights, lost, cancelled, our own
         return error
-    return errors.QueryFailed(f"The database refused the query: {_sentence(text)}")
+    return errors.QueryFailed(f"The database refused the query: {sentence(text)}")
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """Return what an engine says as a sentence."""
     return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 @contextmanager
-def _said_by(translate: Callable[[Exception], BaseException]) -> Iterator[None]:
+def said_by(translate: Callable[[Exception], BaseException]) -> Iterator[None]:
+    """Let errors within be told as a translation says, in which those of others stay."""
     try:
         yield
     except Exception as error:
@@ -460,125 +435,3 @@ def _said_by(translate: Callable[[Exception], BaseException]) -> Iterator[None]:
         if translated is error:
             raise
         raise translated from error
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-# -- DuckDB -------------------------------------------------------------------
-
-
-def columns_duckdb(session: Any, select: str) -> list[tuple[str, ColumnType]]:
-    """Return name and type of the columns of a SELECT.
-
-    Raises:
-        UnknownTable, UnknownColumn, QueryFailed: as DuckDB says.
-    """
-    with _said_by(_from_duckdb):
-        rows = session.execute(f"DESCRIBE ({select}\n)").fetchall()  # a subquery renames twins
-    return [(row[0], _duckdb_type(row[1])) for row in rows]
-
-
-def scan_duckdb(session: Any, select: str, kinds: Sequence[Field]) -> Iterator[Batch]:
-    """Yield the rows of a SELECT through Arrow; see Connection.scan.
-
-    Lists may hold any number type and be nested: they are cast to float32 and flattened here.
-    """
-    shapes: dict[str, tuple[int, ...]] = {}
-    with _said_by(_from_duckdb):
-        for batch in session.sql(select).to_arrow_reader(STEP_ROWS):
-            if batch.num_rows:
-                yield {
-                    name: _from_arrow(batch.column(name), name, kind, shapes)
-                    for name, kind in kinds
-                }
-
-
-def _duckdb_type(name: str) -> ColumnType:
-    if name.endswith("]"):
-        return "float_array" if _duckdb_type(name[: name.rindex("[")]) in _ARRAY_ITEMS else name
-    return _DUCKDB_TYPES.get(name.partition("(")[0].strip(), name)
-
-
-_ARRAY_ITEMS = {"integer", "float", "float_array"}
-
-
-_DTYPES: dict[Kind, str] = {"real": "<f4", "double": "<f8", "bigint": "<i8"}
-
-
-def _from_arrow(
-    array: Any, name: str, kind: Kind, shapes: dict[str, tuple[int, ...]]
-) -> np.ndarray | Sequence[Any]:
-    if kind == "number":
-        missing = array.is_null().to_numpy(zero_copy_only=False)
-        return nullable_numbers(array.to_numpy(zero_copy_only=False).astype("<f8"), missing)
-    if array.null_count and kind not in NULLABLE:
-        raise NullFound(name)
-    if kind in ("text", "nullable_text"):
-        return to_texts(array)
-    if kind == "files":
-        return array.to_pylist()  # type: ignore[no-any-return]
-    if kind in _DTYPES:
-        return array.to_numpy().astype(_DTYPES[kind], copy=False)  # type: ignore[no-any-return]
-    flat, shape = _flatten_bytes(array, name) if kind == "bytes" else _flatten_list(array, name)
-    if shapes.setdefault(name, shape) != shape:
-        raise RaggedFound(name)
-    return flat
-
-
-def _flatten_bytes(array: Any, name: str) -> tuple[np.ndarray, tuple[int, ...]]:
-    values = array.to_pylist()
-    width = len(values[0])
-    if any(len(value) != width for value in values):
-        raise RaggedFound(name)
-    flat = np.frombuffer(b"".join(values), np.uint8)
-    return flat.reshape(len(values), width), (width,)
-
-
-def _flatten_list(array: Any, name: str) -> tuple[np.ndarray, tuple[int, ...]]:
-    rows, count, shape = len(array), len(array), []
-    while hasattr(array.type, "value_type"):
-        width = len(array.flatten()) // count if count else 0
-        if hasattr(array, "offsets"):
-            lengths = np.diff(array.offsets.to_numpy())
-            if (lengths != width).any():
-                raise RaggedFound(name)
-        array, count = array.flatten(), count * width
-        shape.append(width)
-        if array.null_count:
-            raise NullFound(name)
-    with np.errstate(over="ignore"):  # an infinity is found, counted and refused above
-        flat = array.to_numpy(zero_copy_only=False).astype("<f4")
-    return flat.reshape(rows, -1), tuple(shape)
-
-
-def is_interrupt(error: Exception) -> bool:
-    """Return whether an error is what DuckDB makes of a Ctrl-C.
-
-    So it says it while it waits, inside a function, and while it reads a table of Python's.
-    """
-    found = re.search(
-        r"(^|RuntimeError: )Query interrupted$|KeyboardInterrupt:?\s*$", str(error).strip()
-    )
-    return found is not None
-
-
-def _from_duckdb(error: Exception) -> BaseException:
-    if is_interrupt(error):
-        return KeyboardInterrupt()
-    kind, text = type(error).__name__, str(error).split("\n\nLINE ")[0].split("\n")[0].strip()
-    if kind == "CatalogException" and ("Table with name" in text or "chema" in text):
-        return errors.UnknownTable(_sentence(text))
-    if kind == "BinderException" and ("Referenced column" in text or "a column named" in text):
-        candidates = re.search(r"Candidate bindings: .*", str(error))
-        return errors.UnknownColumn(_sentence(text), hint=candidates[0] if candidates else "")
-    if kind == "ConversionException" and "out of range for the destination type FLOAT" in text:
-        return errors.NotFinite(_sentence(text))
-    if kind == "OutOfMemoryException":
-        return errors.OutOfMemory(_sentence(text))
-    if kind == "InterruptException":
-        return errors.Cancelled(_sentence(text))
-    if not type(error).__module__.endswith("duckdb"):
-        return error
-    return errors.QueryFailed(f"The database refused the query: {_sentence(text)}")

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import duckdb
 
+from mmdb.db.queries import quote_text
+
 #: A file is written anew if it would be shorter by this share: that takes as long as writing it.
 WORTH_IT = 0.25
 
@@ -52,8 +54,8 @@ def write_anew(path: str) -> None:
     with duckdb.connect() as connection:
         try:
             # Open until the end, so that nobody can write to what is about to be replaced.
-            connection.execute(f"ATTACH {_quoted(path)} AS before (READ_ONLY)")
-            connection.execute(f"ATTACH {_quoted(str(new))} AS after")
+            connection.execute(f"ATTACH {quote_text(path)} AS before (READ_ONLY)")
+            connection.execute(f"ATTACH {quote_text(str(new))} AS after")
             connection.execute("COPY FROM DATABASE before TO after")
             connection.execute("CHECKPOINT after")
             connection.execute("DETACH after")
@@ -66,10 +68,6 @@ def write_anew(path: str) -> None:
     folder = os.open(Path(path).parent, os.O_RDONLY)
     os.fsync(folder)
     os.close(folder)
-
-
-def _quoted(path: str) -> str:
-    return "'" + path.replace("'", "''") + "'"
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def timm(input_shape: tuple[int, ...], outputs: int, *, name: str, **options: ob
     given = {"in_chans": channels, "num_classes": outputs, **options}
     if library.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size:
         given.setdefault("img_size", tuple(sides))
-    _check_outputs(name, "num_classes", given["num_classes"], outputs)
+    _check_classes(name, given["num_classes"], outputs)
     return cast("nn.Module", library.create_model(name, pretrained=False, **given))
 
 
@@ -70,7 +70,7 @@ def torchvision(
     _check_options("torchvision", options, {"weights", "weights_backbone", "progress"})
     _picture(name, input_shape)
     given = {"num_classes": outputs, **options}
-    _check_outputs(name, "num_classes", given["num_classes"], outputs)
+    _check_classes(name, given["num_classes"], outputs)
     if name in _SECOND_OUTPUT:
         given = {"aux_logits": False, "init_weights": False, **given}
     return cast("nn.Module", models.get_model(name, weights=None, **given))
@@ -223,9 +223,9 @@ def _picture(name: str, input_shape: tuple[int, ...]) -> tuple[int, ...]:
     return input_shape
 
 
-def _check_outputs(name: str, key: str, given: object, outputs: int) -> None:
+def _check_classes(name: str, given: object, outputs: int) -> None:
     if given != outputs:
-        raise FactoryFailed(f"{name} has {key} {show(given)}, and the label needs {outputs}")
+        raise FactoryFailed(f"{name} has num_classes {show(given)}, and the label needs {outputs}")
 
 
 def _config(library: Any, name: str | None, given: dict[str, object]) -> Any:

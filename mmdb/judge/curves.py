@@ -18,7 +18,6 @@ from mmdb.errors import InvalidInput, InvalidOption
 from mmdb.messages import show
 from mmdb.train.candidate.metrics import ranked
 
-GOALS = ("recall", "precision", "cost")
 _GOAL_HINT = 'Such as {"recall": 0.9}, {"precision": 0.9} or {"cost": {"false_positive": 1, ...}}.'
 
 

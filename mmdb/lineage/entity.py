@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from mmdb.db.prediction_table import quote_name
+from mmdb.db.queries import quote_name
 from mmdb.errors import EntityNotFound
 from mmdb.messages import show
 

@@ -70,7 +70,7 @@ class Run(Base, written_by="Database.create_run"):
 
 
 class RunEvent(Base, written_by="Run.train"):
-    """What happened to runs, and when; a run's status is its last event but replanned."""
+    """A row records an event of a run; the last event other than replanned is the run's status."""
 
     __mapper_args__ = keyed("run_id", "happened_at", "event")
 
@@ -129,7 +129,7 @@ class Candidate(Base, written_by="Database.create_run"):
 
 
 class CandidateEvent(Base, written_by="Run.train"):
-    """What ended a candidate before its last epoch, with the error."""
+    """A row records the error that ended a candidate before its last epoch."""
 
     __mapper_args__ = keyed("candidate_id", "happened_at", "event")
 
@@ -196,7 +196,7 @@ class Merge(Base, written_by="Run.train"):
 
 
 class Decision(Base, written_by="Run.train"):
-    """What a run's search was told and what it decided, in order."""
+    """A row records a report to a run's search or one of its decisions."""
 
     run_id: Mapped[BigInt] = mapped_column(primary_key=True)
     ordinal: Mapped[int] = mapped_column(primary_key=True)

@@ -35,6 +35,7 @@ from mmdb.plan.step.step_work import HEAP, LinearAmounts, Work, work_of
 from mmdb.train.candidate.config import Config
 from mmdb.train.candidate.named_choices import OPTIMIZERS
 from mmdb.train.values.runtime import end
+from mmdb.train.values.spec import shape_of_json
 
 #: Architectures, and optimizers of one, whose work a process remembers.
 REMEMBERED = 256
@@ -143,7 +144,7 @@ def _update(shapes: tuple[tuple[int, ...], ...], asked: str) -> Update:
 def traced_work(text: str) -> TracedWork:
     """Return a module's work without its optimizer's, and the shapes of what is trained."""
     architecture, arguments, shape, dtypes, outputs, factories, *rest = json.loads(text)
-    sizes = _shape(shape)
+    sizes = shape_of_json(shape)
     try:
         # A stranger's factory may draw numbers all the same.
         with torch.random.fork_rng(devices=[]), on_meta():
@@ -179,12 +180,6 @@ def _part(
             adapt(network, asked["adapter"])
         return network, tuple(asked["features"]), "float32"
     return network, shape, dtypes
-
-
-def _shape(raw: Any) -> Shape:
-    if isinstance(raw, dict):
-        return {name: tuple(shape) for name, shape in raw.items()}
-    return tuple(raw)
 
 
 _known: dict[str, TracedWork] = {}

@@ -7,7 +7,7 @@ formula is from.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from heapq import heapify, heapreplace
 from statistics import NormalDist
@@ -152,8 +152,6 @@ def slowdown_at(slowdown: tuple[float, ...], busy: int) -> float:
     return slowdown[min(max(busy, 1), len(slowdown)) - 1]
 
 
-#: Seconds of an exchange: (bytes, workers, link, start_s).
-Exchange = Callable[[Number, int, Link, float], Floats]
 #: Bytes of a bucket of gradients that travels while others are still computed (torch's DDP).
 BUCKET_BYTES = 25 * 2**20
 #: The part of a step that is its backward pass, in which gradients become ready.
@@ -200,31 +198,13 @@ def tree_s(gradient_bytes: Number, workers: int, link: Link, start_s: float) -> 
     return np.asarray(start_s + 2 * depth * (link.latency_s + n / link.bytes_per_s))
 
 
-def exposed_s(
-    ready_s: Sequence[Number], exchange_s: Sequence[Number], backward_s: Number
-) -> Floats:
-    """Return the seconds of exchanging that a backward pass does not hide, bucket by bucket.
-
-    end_k = max(end_{k-1}, ready_k) + exchange_k; exposed = max(end, backward) - backward.
-    Source: NeuSight (ASPLOS 2025), its recursion over buckets.
-
-    Args:
-        ready_s: when each bucket's gradients are there, since the backward pass began; ascending.
-        exchange_s: what exchanging each bucket takes.
-    """
-    end = np.zeros_like(np.asarray(backward_s, dtype=np.float64))
-    for ready, seconds in zip(ready_s, exchange_s, strict=True):
-        end = np.maximum(end, ready) + seconds
-    return np.asarray(np.maximum(end, backward_s) - backward_s)
-
-
 def overlapped_s(
     gradient_bytes: Number, workers: int, link: Link, start_s: float, step_s: Number
 ) -> Floats:
     """Return what a step waits for, whose gradients travel in buckets while it goes backward.
 
     Buckets of BUCKET_BYTES become ready evenly over the backward pass of b seconds, and a ring
-    takes e for each of the k: `exposed_s` is then max(e, b / k + k e - b).
+    takes e for each of the k: what they do not hide is then max(e, b / k + k e - b).
 
     Args:
         step_s: seconds of the step, of which BACKWARD_SHARE is its backward pass.

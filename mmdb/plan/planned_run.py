@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mmdb.data.dataset import Dataset, dataset_of
+from mmdb.data.dataset import StoredDataset, dataset_of
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.names import found_run
 from mmdb.db.connection import Connection, Row
@@ -226,7 +226,7 @@ class PlannedRun:
     options: RunOptions
     architecture: Mapping[str, Any]
     search: Mapping[str, Any]
-    dataset: Dataset
+    dataset: StoredDataset
     workload: Workload
     candidates: tuple[Planned, ...]
     factories: Mapping[str, str]
@@ -331,7 +331,10 @@ def planned_run(connection: Connection, name: str) -> PlannedRun:
 
 
 def _frozen(
-    connection: Connection, row: Row, dataset: Dataset, configs: Mapping[int, Mapping[str, Any]]
+    connection: Connection,
+    row: Row,
+    dataset: StoredDataset,
+    configs: Mapping[int, Mapping[str, Any]],
 ) -> tuple[dict[int, Shared], dict[int, FrozenLayers]]:
     """Return the features of a run, and what its candidates freeze."""
     if all(config.get("freeze_up_to") is None for config in configs.values()):
@@ -380,5 +383,5 @@ def place_of(here: Stamp) -> dict[str, str]:
     }
 
 
-def _parts(dataset: Dataset) -> list[Row]:
+def _parts(dataset: StoredDataset) -> list[Row]:
     return [{"role": p.role, "ordinal": p.ordinal} for p in dataset.partitions]

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from mmdb.plan.equations import Floats, slowdown_at
-from mmdb.train.schedule import Assignment, Done, Placement, Policy, Ready, Workload, begin
+from mmdb.train.schedule import Done, HopAssignment, Placement, Policy, Ready, Workload, begin
 from mmdb.train.values.seeds import MERGE, VALIDATION
 
 
@@ -229,7 +229,7 @@ class _Simulation:
     def trace(self) -> SimulationResult:
         """Run until nothing is left."""
         schedule, clock, trace = self._schedule, self._clock, self._trace
-        started: list[tuple[Assignment | None, list[str], float, Pieces]] = []
+        started: list[tuple[HopAssignment | None, list[str], float, Pieces]] = []
         busy: list[int] = []
         idle: list[str] = []
         for worker, late_s in self._late_s().items():
@@ -305,7 +305,7 @@ class _Simulation:
 
         return factor
 
-    def _pieces(self, assignment: Assignment, members: Sequence[str]) -> Pieces:
+    def _pieces(self, assignment: HopAssignment, members: Sequence[str]) -> Pieces:
         """Return what an assignment takes, alone on its node."""
         trace, per = self._trace, self._per
         c, part = assignment.hop.candidate, assignment.hop.part
@@ -331,7 +331,7 @@ class _Simulation:
             return self._s.round(c, parts)
         return max(self._train[c][p] for p in parts), 0.0
 
-    def _take(self, c: int, members: Sequence[str], assignment: Assignment) -> float:
+    def _take(self, c: int, members: Sequence[str], assignment: HopAssignment) -> float:
         """Return the seconds until all members have the candidate's state."""
         seconds, live, per = 0.0, self._live[c], self._per
         averages = self._load.merges
@@ -353,7 +353,7 @@ class _Simulation:
             self._hold(c, members)
         return float(seconds)
 
-    def _leave(self, c: int, assignment: Assignment, parts: int) -> float:
+    def _leave(self, c: int, assignment: HopAssignment, parts: int) -> float:
         per = self._per
         self._visited[c] += parts
         seconds = per["leave"][c]

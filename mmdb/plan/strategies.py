@@ -138,7 +138,7 @@ def left_an_epoch(table: Columns, allocations: WorkerAllocations, load: CostedWo
     """Return how many states a candidate leaves for others in an epoch that nobody takes, about.
 
     On one node states stay in their sessions while the workers' fair share of the work exceeds the
-    longest candidate by two epochs (mmdb.train.schedule.schedule.Schedule._publish).
+    longest candidate by two epochs (mmdb.train.schedule.schedule.RunSchedule._publish).
     """
     if load.placement:
         return np.zeros(len(allocations))

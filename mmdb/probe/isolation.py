@@ -22,7 +22,7 @@ def untouched(module: nn.Module) -> Iterator[None]:
     hooks, and attributes that were set, rebound or deleted. The contents of lists and other
     objects that an attribute holds are the module's own business.
     """
-    parts = [_Part(part) for part in module.modules()]
+    parts = [_ModuleState(part) for part in module.modules()]
     tensors = {id(t): t for part in parts for t in part.tensors()}
     values = [_Value(tensor) for tensor in tensors.values()]
     try:
@@ -34,7 +34,7 @@ def untouched(module: nn.Module) -> Iterator[None]:
             value.restore()
 
 
-class _Part:
+class _ModuleState:
     """The attributes of one module."""
 
     def __init__(self, module: nn.Module) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mmdb.data.assembly import Values, assemble
-from mmdb.data.dataset import Dataset, dataset_of
+from mmdb.data.dataset import StoredDataset, dataset_of
 from mmdb.data.decoding import Column, Decoding, Label, class_text
 from mmdb.data.query import parse_select
 from mmdb.data.query_rows import Beside, scan_values
@@ -27,7 +27,7 @@ from mmdb.server.backend import Backend
 from mmdb.server.metering import Metering
 from mmdb.server.model_functions import find_predictor
 from mmdb.server.predictor import Predictor
-from mmdb.server.sample import Sample, read_slice
+from mmdb.server.sample import PredictedRows, read_slice
 
 _Q = load("evaluations")
 _LABEL, _WEIGHT = "mmdb label", "mmdb weight"
@@ -66,7 +66,7 @@ def drift(backend: Backend, model: str, query: str) -> list[dict[str, Any]]:
         beside = {}
     elif _WEIGHT not in beside:
         held_out = replace(held_out, weight=None)
-    before, now = (_Rows(predictor, has_labels=bool(beside)) for _ in range(2))
+    before, now = (_KeptRows(predictor, has_labels=bool(beside)) for _ in range(2))
     for part in dataset.partitions:
         if part.role == "train" and before.count < _ROWS:
             for values in read_columns(connection, part.part_id, predictor.decoding):
@@ -128,7 +128,9 @@ def _labels_beside(decoding: Decoding, names: list[str]) -> dict[str, Beside]:
     return beside | ({_WEIGHT: (weight, "double")} if weight in names else {})
 
 
-def _held_out(connection: Connection, predictor: Predictor, dataset: Dataset) -> Sample | None:
+def _held_out(
+    connection: Connection, predictor: Predictor, dataset: StoredDataset
+) -> PredictedRows | None:
     """Return rows that the model has not learned from; None where the dataset has none."""
     roles = {part.role for part in dataset.slices}
     role = next((role for role in ("validation", "test") if role in roles), None)
@@ -136,7 +138,7 @@ def _held_out(connection: Connection, predictor: Predictor, dataset: Dataset) ->
 
 
 def _metric(
-    metering: Metering, before: Sample, now: Sample
+    metering: Metering, before: PredictedRows, now: PredictedRows
 ) -> list[tuple[str, str, dict[str, float]]]:
     """Return how the run's metric has moved, as a row; none where it is not defined."""
     name, both = metering.main, _one([before, now])
@@ -156,7 +158,7 @@ def _metric(
 _Key = tuple[str, str]
 
 
-class _Rows:
+class _KeptRows:
     """What is kept of rows: each column's numbers, or how many rows have each text."""
 
     def __init__(self, predictor: Predictor, *, has_labels: bool) -> None:
@@ -185,7 +187,7 @@ class _Rows:
         self.count += len(outputs[0])
         return outputs
 
-    def add_labels(self, batch: Mapping[str, Any], outputs: tuple[Tensor, ...]) -> Sample:
+    def add_labels(self, batch: Mapping[str, Any], outputs: tuple[Tensor, ...]) -> PredictedRows:
         """Add the labels of a query's rows; return the rows whose labels the model knows."""
         labels, known = [], torch.ones(len(outputs[0]), dtype=torch.bool)
         others: dict[_Key, list[str]] = {}
@@ -204,7 +206,7 @@ class _Rows:
         weight = None
         if _WEIGHT in batch:
             weight = torch.from_numpy(np.require(batch[_WEIGHT], requirements="W"))
-        sample = Sample(outputs=outputs, labels=tuple(labels), weight=weight)
+        sample = PredictedRows(outputs=outputs, labels=tuple(labels), weight=weight)
         if not known.all():
             sample = sample.at(known.nonzero()[:, 0])
         self.add_sample(sample)
@@ -212,7 +214,7 @@ class _Rows:
             self._add(key, texts)
         return sample
 
-    def add_sample(self, sample: Sample) -> None:
+    def add_sample(self, sample: PredictedRows) -> None:
         """Add labels, and how far the model is from them."""
         for label, output, y in zip(
             self._predictor.decoding.labels, sample.outputs, sample.labels, strict=True
@@ -242,7 +244,7 @@ class _Rows:
         else:
             kept.update(values)
 
-    def compared(self, key: _Key, now: _Rows) -> Drift:
+    def compared(self, key: _Key, now: _KeptRows) -> Drift:
         """Return how far a column of other rows is from its own."""
         own, other = self.columns[key], now.columns[key]
         if isinstance(own, Counter) and isinstance(other, Counter):
@@ -250,9 +252,9 @@ class _Rows:
         return of_numbers(np.concatenate([[], *own]), np.concatenate([[], *other]))
 
 
-def _one(samples: Sequence[Sample]) -> Sample:
+def _one(samples: Sequence[PredictedRows]) -> PredictedRows:
     weights = [one.weight for one in samples if one.weight is not None]
-    return Sample(
+    return PredictedRows(
         outputs=tuple(map(torch.cat, zip(*(one.outputs for one in samples), strict=True))),
         labels=tuple(map(torch.cat, zip(*(one.labels for one in samples), strict=True))),
         weight=torch.cat(weights) if weights else None,

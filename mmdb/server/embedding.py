@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from mmdb.data.arrays import Inputs
 from mmdb.db.connection import Connection
-from mmdb.db.prediction_table import PredictionTarget, check_key, embedding_columns, quote_name
-from mmdb.db.queries import load
+from mmdb.db.prediction_table import PredictionTarget, check_key, embedding_columns
+from mmdb.db.queries import load, quote_name
 from mmdb.errors import InvalidName, InvalidOption, NotFinite, TargetMismatch
 from mmdb.graph.cut.embedding import embedding_of
 from mmdb.messages import show

@@ -40,7 +40,7 @@ from mmdb.server.judging import keep
 from mmdb.server.metering import Metering
 from mmdb.server.model_functions import find_predictor
 from mmdb.server.predictor import Predictor
-from mmdb.server.sample import Sample, read_sample
+from mmdb.server.sample import PredictedRows, read_sample
 from mmdb.train.compute.hop import EVALUATION_BATCH
 from mmdb.train.replay.hop_replay import EpochState
 from mmdb.train.replay.recipe_replay import recover_epochs
@@ -82,7 +82,7 @@ def importance(
         groups = [tuple(f for f in features if tables[f] == table) for table in known]
 
     def measured(outputs: tuple[Tensor, ...], rows: Tensor) -> float:
-        shuffled = Sample(outputs=outputs, labels=sample.labels, weight=sample.weight)
+        shuffled = PredictedRows(outputs=outputs, labels=sample.labels, weight=sample.weight)
         return metering(shuffled, rows).get(name, float("nan"))
 
     found = importances(
@@ -230,7 +230,9 @@ def training_rows(
     ]
 
 
-def _training_sample(backend: Backend, predictor: Predictor, query: str | None, key: str) -> Sample:
+def _training_sample(
+    backend: Backend, predictor: Predictor, query: str | None, key: str
+) -> PredictedRows:
     connection, dataset_id = backend.connection, predictor.model.dataset_id
     if query is not None:
         return read_sample(connection, predictor, query, key=key, has_values=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from mmdb.arguments import check_flag
 from mmdb.data import node_cache
-from mmdb.data.dataset import Dataset, dataset_of, find_dataset
+from mmdb.data.dataset import StoredDataset, dataset_of, find_dataset
 from mmdb.data.forgetting import Erasure
 from mmdb.db.citus import clear_caches, is_spread
 from mmdb.db.connection import Connection, Row
@@ -107,7 +107,7 @@ def forget(
 class _Reached:
     """What rows that are forgotten have reached."""
 
-    def __init__(self, connection: Connection, newest: Dataset, erasure: Erasure) -> None:
+    def __init__(self, connection: Connection, newest: StoredDataset, erasure: Erasure) -> None:
         self._connection, self._newest, self.erasure = connection, newest, erasure
         # What a test slice alone has had, no run has met.
         met = {p.dataset.dataset_id: p.dataset for p in erasure.partitions if p.part.role != "test"}

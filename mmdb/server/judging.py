@@ -34,7 +34,7 @@ from mmdb.server.backend import Backend
 from mmdb.server.metering import Metering
 from mmdb.server.model_functions import find_predictor
 from mmdb.server.predictor import Predictor
-from mmdb.server.sample import Sample, read_sample, read_slice, same_rows
+from mmdb.server.sample import PredictedRows, read_sample, read_slice, same_rows
 from mmdb.store.models.model_rows import SavedModel, find_members, model_of
 from mmdb.store.models.save import About, Saved, save_model
 from mmdb.train.candidate.metrics import confusion
@@ -88,7 +88,7 @@ def _key_there(connection: Connection, predictor: Predictor, data: str) -> str |
     return key if key in (name for name, _ in connection.columns(select)) else None
 
 
-def _figures(predictor: Predictor, sample: Sample) -> dict[str, Any] | None:
+def _figures(predictor: Predictor, sample: PredictedRows) -> dict[str, Any] | None:
     """Return what a report draws of one label's rows; None where outputs are infinite or none."""
     label, output, y = predictor.decoding.labels[0], sample.outputs[0], sample.labels[0]
     if label.task in ("multilabel", "next_token") or not output.isfinite().all():
@@ -100,7 +100,7 @@ def _figures(predictor: Predictor, sample: Sample) -> dict[str, Any] | None:
     return class_figures(names, output, guess, y, sample.weight, sample.keys)
 
 
-def _groups(sample: Sample) -> Iterator[tuple[str | None, Tensor]]:
+def _groups(sample: PredictedRows) -> Iterator[tuple[str | None, Tensor]]:
     """Yield each value of the column that rows are told apart by, with their places; NULL last."""
     order = sorted(range(len(sample.by)), key=lambda k: (sample.by[k] is None, sample.by[k] or ""))
     for value, places in groupby(order, key=lambda k: sample.by[k]):
@@ -108,7 +108,7 @@ def _groups(sample: Sample) -> Iterator[tuple[str | None, Tensor]]:
 
 
 def _measured(
-    metering: Metering, sample: Sample, places: Tensor | None, *, is_sure: bool
+    metering: Metering, sample: PredictedRows, places: Tensor | None, *, is_sure: bool
 ) -> Iterator[dict[str, Any]]:
     count = sample.row_count if places is None else len(places)
     values = metering(sample, places)
@@ -126,7 +126,7 @@ def keep(
     backend: Backend,
     predictor: Predictor,
     data: str,
-    sample: Sample,
+    sample: PredictedRows,
     found: _Rows,
     figures: Mapping[str, Any] | None,
     *,
@@ -376,7 +376,7 @@ def calibrate_model(
 
 def _fitted(
     predictor: Predictor,
-    sample: Sample,
+    sample: PredictedRows,
     method: Method | None,
     goal: Mapping[str, Any] | None,
     place: int | None,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mmdb.arguments import check_whole
 from mmdb.data.arrays import Inputs
-from mmdb.data.dataset import Dataset, find_dataset, find_decoding
+from mmdb.data.dataset import StoredDataset, find_dataset, find_decoding
 from mmdb.data.matching import placed_inputs
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection
@@ -96,7 +96,7 @@ def _sizes(given: object) -> list[int] | None:
 
 
 def sample_of(
-    connection: Connection, dataset: Dataset | None, rows: int, recover: Recover
+    connection: Connection, dataset: StoredDataset | None, rows: int, recover: Recover
 ) -> Sample:
     """Return rows of a dataset, which lie shuffled, and what models make of them.
 

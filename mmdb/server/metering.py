@@ -13,7 +13,7 @@ from mmdb.db.queries import load
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
 from mmdb.server.predictor import Predictor
-from mmdb.server.sample import Sample
+from mmdb.server.sample import PredictedRows
 from mmdb.store.models.model_rows import SavedModel
 from mmdb.train.candidate.measures import LOSS, Meter, measures_of, objective_of, parse_measure
 from mmdb.train.candidate.metrics import OF_GUESSES
@@ -59,7 +59,7 @@ class Metering:
         if asked is None and candidate and options.get("metric") == LOSS and is_of_rows:
             self._criterion = setup_of_candidate(candidate, predictor.model.epoch or 0).criterion
 
-    def __call__(self, sample: Sample, places: Tensor | None = None) -> dict[str, float]:
+    def __call__(self, sample: PredictedRows, places: Tensor | None = None) -> dict[str, float]:
         """Return the metrics of all rows, or of those at some places, int64 (n,)."""
         some = sample if places is None else sample.at(places)
         outputs, labels, weight = some.outputs, some.labels, some.weight

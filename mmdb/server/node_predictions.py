@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from mmdb.data.dataset import find_decoding
+from mmdb.data.names import find_model_id
 from mmdb.data.query import SourceColumn, analyse
 from mmdb.data.query_rows import KEY, Beside, kinds_of, scanned_select, types_of
 from mmdb.db.connection import Row
-from mmdb.db.prediction_table import NamedTable, PredictionTarget, check_key, quote_name
-from mmdb.db.queries import load
+from mmdb.db.prediction_table import NamedTable, PredictionTarget, check_key
+from mmdb.db.queries import load, quote_name
 from mmdb.db.scan import blocks_select
 from mmdb.errors import stops_the_caller
 from mmdb.server.backend import Backend
 from mmdb.server.dataset_functions import find_table, record_predictions
 from mmdb.server.plpy_connection import PlpyConnection
-from mmdb.store.models.references import find_model_id
 
 _Q = load("nodes")
 #: What a shard's rows are grouped by; no output column of the user's has this name.

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mmdb.db.duck import DuckConnection
-from mmdb.db.prediction_table import quote_name
+from mmdb.db.queries import quote_name
 from mmdb.db.url import AnyConnection
 from mmdb.errors import InvalidOption, MmdbError
 from mmdb.server.calls import Argument, Declaration, declarations, declared, duckdb_type

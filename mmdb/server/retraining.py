@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mmdb.arguments import check_flag, check_whole, is_number
-from mmdb.data.dataset import Dataset, dataset_of, find_dataset
+from mmdb.data.dataset import StoredDataset, dataset_of, find_dataset
 from mmdb.data.names import reference_of
 from mmdb.data.refresh import refresh_dataset
 from mmdb.data.replay_sample import sample_since, version_seen
@@ -119,8 +119,8 @@ def _create(
     backend: Backend,
     name: str,
     old: SavedModel,
-    newest: Dataset,
-    seen: Dataset,
+    newest: StoredDataset,
+    seen: StoredDataset,
     mode: str,
     replay: float,
     epochs: int | None,
@@ -149,7 +149,7 @@ def repeat_run(
     backend: Backend,
     name: str,
     old: SavedModel,
-    dataset: Dataset,
+    dataset: StoredDataset,
     *,
     whole: bool = False,
     warm_start: str = "off",

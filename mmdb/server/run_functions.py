@@ -97,11 +97,11 @@ def resume_candidate(backend: Backend, candidate_id: int) -> int:
 
 @exposed
 def clone_candidate(backend: Backend, candidate_id: int, config: str) -> int:
-    """Clone a candidate and return the clone's id; see `run_creation.clone_candidate`."""
-    from mmdb.train.drive import run_creation  # imports torch
+    """Clone a candidate and return the clone's id; see `candidate_creation.clone_candidate`."""
+    from mmdb.train.drive import candidate_creation  # imports torch
 
     changes = json_object(config, "config")
-    return run_creation.clone_candidate(backend.connection, candidate_id, changes)[0]
+    return candidate_creation.clone_candidate(backend.connection, candidate_id, changes)[0]
 
 
 @exposed

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mmdb.data.assembly import Values, assemble
 from mmdb.data.column_layout import SPLIT
-from mmdb.data.dataset import Dataset, dataset_of, find_dataset
+from mmdb.data.dataset import StoredDataset, dataset_of, find_dataset
 from mmdb.data.decoding import Decoding, Label, class_text
 from mmdb.data.matching import Reordering, unseen
 from mmdb.data.names import is_dataset
@@ -34,7 +34,7 @@ _KINDS: dict[str, Kind] = {"classification": "text", "regression": "double", "mu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class PredictedRows:
     """Rows with what a model says of them."""
 
     outputs: tuple[Tensor, ...]  # of each target (n, size)
@@ -43,7 +43,7 @@ class Sample:
     keys: Sequence[str] = ()
     by: Sequence[str | None] = ()
     values: Mapping[str, Values] = field(default_factory=dict)  # of the features, where asked for
-    dataset: Dataset | None = None
+    dataset: StoredDataset | None = None
     slice: str | None = None
 
     @property
@@ -51,9 +51,9 @@ class Sample:
         """How many rows there are."""
         return len(self.labels[0])
 
-    def at(self, places: Tensor) -> Sample:
+    def at(self, places: Tensor) -> PredictedRows:
         """Return outputs, labels and weights of the rows at some places, int64 (n,)."""
-        return Sample(
+        return PredictedRows(
             outputs=tuple(array[places] for array in self.outputs),
             labels=tuple(array[places] for array in self.labels),
             weight=None if self.weight is None else self.weight[places],
@@ -69,7 +69,7 @@ def read_sample(
     by: str | None = None,
     key: str | None = None,
     has_values: bool = False,
-) -> Sample:
+) -> PredictedRows:
     """Return the rows of a dataset, by name, or of a SELECT that has the labels.
 
     Args:
@@ -99,8 +99,8 @@ def read_sample(
 
 
 def read_slice(
-    connection: Connection, predictor: Predictor, found: Dataset, slice: str | None
-) -> Sample:
+    connection: Connection, predictor: Predictor, found: StoredDataset, slice: str | None
+) -> PredictedRows:
     """Return the rows of a dataset's slice; None: validation, or all rows where it has none."""
     if found.dropped:
         raise DatasetDropped(f"Dataset {found.name!r} has been dropped.")
@@ -118,7 +118,7 @@ def read_slice(
         outputs.append(predictor.outputs_at(decoded.inputs, labels[-1]))
     arrays = _joined(labels)
     count = len(predictor.decoding.labels)
-    return Sample(
+    return PredictedRows(
         outputs=_joined(outputs),
         labels=arrays[:count],
         weight=arrays[count].double() if len(arrays) > count else None,
@@ -127,7 +127,9 @@ def read_slice(
     )
 
 
-def same_rows(connection: Connection, predictors: Sequence[Predictor], data: str) -> list[Sample]:
+def same_rows(
+    connection: Connection, predictors: Sequence[Predictor], data: str
+) -> list[PredictedRows]:
     """Return the rows of both models in one order.
 
     A query may return its rows in another one each time: they are ordered by all that they hold, so
@@ -154,7 +156,7 @@ def same_rows(connection: Connection, predictors: Sequence[Predictor], data: str
     return [one.at(torch.tensor(order)) for one, order in zip(found, orders, strict=True)]
 
 
-def _same_texts(samples: Sequence[Sample]) -> list[Sample]:
+def _same_texts(samples: Sequence[PredictedRows]) -> list[PredictedRows]:
     """Return the rows that texts become, in the order of their tokens.
 
     Raises:
@@ -178,7 +180,7 @@ def _of_query(
     by: str | None,
     key: str | None,
     has_values: bool,
-) -> Sample:
+) -> PredictedRows:
     decoding = predictor.decoding
     beside: dict[str, Beside] = {
         f"{_LABEL} {place}": (label.name, _KINDS[label.task])
@@ -199,9 +201,9 @@ def _of_query(
         if has_values:
             values.append(given)
     if not outputs:
-        return Sample(outputs=(), labels=(torch.empty(0),))
+        return PredictedRows(outputs=(), labels=(torch.empty(0),))
     weights = [batch[_WEIGHT] for batch in others if weight is not None]
-    return Sample(
+    return PredictedRows(
         outputs=_joined(outputs),
         labels=_joined(labels),
         weight=torch.from_numpy(np.concatenate(weights)) if weights else None,
@@ -211,7 +213,9 @@ def _of_query(
     )
 
 
-def _of_texts(connection: Connection, predictor: Predictor, query: str, by: str | None) -> Sample:
+def _of_texts(
+    connection: Connection, predictor: Predictor, query: str, by: str | None
+) -> PredictedRows:
     """Return the rows that a query's texts become, as they do in the model's dataset."""
     decoding, dataset_id = predictor.decoding, predictor.model.dataset_id
     name, given = decoding.labels[0].name, decoding.inputs[0]
@@ -234,10 +238,10 @@ def _of_texts(connection: Connection, predictor: Predictor, query: str, by: str 
         else:
             rows[value] = encoder(some)
     if not rows:
-        return Sample(outputs=(), labels=(torch.empty(0),))
+        return PredictedRows(outputs=(), labels=(torch.empty(0),))
     tokens = np.concatenate(list(rows.values()))
     labels = (torch.from_numpy(next_tokens(tokens)),)
-    return Sample(
+    return PredictedRows(
         outputs=predictor.outputs_at(tokens.clip(0).astype(given.dtype), labels),
         labels=labels,
         by=[value for value, found in rows.items() for _ in found] if by is not None else [],

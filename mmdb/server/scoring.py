@@ -17,8 +17,8 @@ from typing import Any
 from mmdb.data.arrays import Inputs
 from mmdb.data.query_rows import scan_inputs
 from mmdb.db.connection import Row
-from mmdb.db.prediction_table import PredictionTarget, check_schema, quote_name, vector_text
-from mmdb.db.queries import load
+from mmdb.db.prediction_table import PredictionTarget, check_schema, vector_text
+from mmdb.db.queries import load, quote_name
 from mmdb.errors import (
     DataError,
     FunctionFailed,

@@ -111,11 +111,11 @@ def address_of(text: str) -> tuple[str, int]:
 def _server_of(host: str) -> type[ThreadingHTTPServer]:
     """Return a server for a host: a thread for each request, so that nobody waits for another."""
 
-    class Server(ThreadingHTTPServer):
+    class MetricsServer(ThreadingHTTPServer):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         daemon_threads = True
 
-    return Server
+    return MetricsServer
 
 
 def _handler(url: str) -> type[BaseHTTPRequestHandler]:

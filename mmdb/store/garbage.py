@@ -226,14 +226,22 @@ def collect(connection: Connection, grace: Grace) -> list[FoundGarbage]:
     """Delete what no model needs, in batches, and return what went."""
     found = [
         _found(MODELS, _delete(connection, MODELS, grace)[0]),
-        _found(MANIFESTS, _delete(connection, MANIFESTS, grace)[0]),
-        _sweep_tensors(connection, grace),
-        _found(ARCHITECTURES, _delete(connection, ARCHITECTURES, grace)[0]),
+        *collect_unused(connection, grace),
         _found(CHECKPOINTS, *_delete(connection, CHECKPOINTS, grace)),
         _found(FEATURES, *_delete(connection, FEATURES, grace)),
     ]
-    _delete(connection, PREFIXES, grace)  # a part of the architectures, and not worth a line
     return [each for each in found if each.items]
+
+
+def collect_unused(connection: Connection, grace: Grace) -> list[FoundGarbage]:
+    """Delete what no row of a model refers to, and return what went."""
+    found = [
+        _found(MANIFESTS, _delete(connection, MANIFESTS, grace)[0]),
+        _sweep_tensors(connection, grace),
+        _found(ARCHITECTURES, _delete(connection, ARCHITECTURES, grace)[0]),
+    ]
+    _delete(connection, PREFIXES, grace)  # a part of the architectures, and not worth a line
+    return found
 
 
 def _found(kind: GarbageKind, items: int, size: int | None = None) -> FoundGarbage:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
 from mmdb.data.dataset import find_dataset
+from mmdb.data.feature_files import PackedFeatures
 from mmdb.data.pack import digest
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
@@ -72,16 +73,6 @@ class StoredFeature(FeatureSpec):
         """Return the features of a row of mmdb.feature."""
         same = {name: bytes(row[name]) for name in _HASHES}
         return cls(**(dict(row) | same | {"shape": tuple(row["shape"])}))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredBlock:
-    """A packed run of a partition's features."""
-
-    ordinal: int
-    row_count: int
-    digest: bytes  # BLAKE3-256 of data
-    data: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +165,7 @@ def _part(row: Row) -> StoredPart:
 
 
 def add_blocks(
-    connection: Connection, feature_id: int, part_id: int, blocks: Sequence[StoredBlock]
+    connection: Connection, feature_id: int, part_id: int, blocks: Sequence[PackedFeatures]
 ) -> int:
     """Store a partition's features, and return the bytes; 0 where another session has done so.
 
@@ -206,7 +197,7 @@ def add_blocks(
     return size
 
 
-def read_blocks(connection: Connection, feature_id: int, part_id: int) -> Iterator[StoredBlock]:
+def read_blocks(connection: Connection, feature_id: int, part_id: int) -> Iterator[PackedFeatures]:
     """Yield the blocks of a partition's features in order, read a few at a time; none: not stored.
 
     Raises:
@@ -224,7 +215,7 @@ def read_blocks(connection: Connection, feature_id: int, part_id: int) -> Iterat
             if digest(data) != expected:
                 _refuse(feature_id, part_id, f"block {row['ordinal']} has changed")
             digests.append(expected)
-            yield StoredBlock(
+            yield PackedFeatures(
                 ordinal=row["ordinal"], row_count=row["row_count"], digest=expected, data=data
             )
         low += BLOCKS
@@ -238,15 +229,6 @@ def _refuse(feature_id: int, part_id: int, reason: str) -> None:
 
 def _whole(digests: Iterable[bytes]) -> bytes:
     return digest(b"".join(digests))
-
-
-def remove_part(connection: Connection, feature_id: int, part_id: int) -> None:
-    """Delete what is stored of one partition."""
-    with connection.transaction():
-        _lock(connection, [feature_id])
-        given = {"feature_id": feature_id, "part_id": part_id}
-        connection.run(_Q.delete_part_blocks, **given)
-        connection.run(_Q.delete_part, **given)
 
 
 def _lock(connection: Connection, feature_ids: Sequence[int]) -> None:
@@ -283,20 +265,6 @@ def drop_features(connection: Connection, dataset: str, layer: str | None = None
         )
     rows = connection.rows(_Q.find_known, dataset_id=dataset_id)
     return evict(connection, [row["feature_id"] for row in rows if layer in (None, row["layer"])])
-
-
-def kept_bytes(connection: Connection, owner: str) -> dict[int, int]:
-    """Return the bytes of an owner's blocks by feature; those without blocks are left out."""
-    return {row["feature_id"]: row["bytes"] for row in connection.rows(_Q.measure, owner=owner)}
-
-
-def find_idle(connection: Connection, owner: str, run_id: int) -> dict[int, int]:
-    """Return the bytes of features that no unfinished run but this one uses.
-
-    The longest unused come first: who needs room evicts from the front.
-    """
-    rows = connection.rows(_Q.find_idle, owner=owner, run_id=run_id)
-    return {row["feature_id"]: row["bytes"] for row in rows}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ FROM mmdb.run AS r
 WHERE r.run_id = %(run_id)s::bigint;
 
 -- name: find
--- Features of a dataset by their keys.
+-- Features of a dataset by their keys, or those that a run uses.
 SELECT
     f.feature_id,
     f.feature_key,
@@ -34,37 +34,8 @@ SELECT
     f.max_error,
     f.mean_error
 FROM mmdb.feature AS f
-WHERE
-    f.feature_key = any(%(feature_keys)s::bytea[])
-    AND f.dataset_id = %(dataset_id)s::bigint
-    AND f.owner = %(owner)s::text
-ORDER BY f.feature_id;
-
--- name: find_of_run
--- The features that a run uses.
-SELECT
-    f.feature_id,
-    f.feature_key,
-    f.dataset_id,
-    f.owner,
-    f.prefix_key,
-    f.layer,
-    f.pool,
-    f.storage,
-    f.shape,
-    f.architecture_hash,
-    f.tensors_hash,
-    f.network_hash,
-    f.depth,
-    f.backbone,
-    f.model_id,
-    f.seed,
-    f.row_bytes,
-    f.max_error,
-    f.mean_error
-FROM mmdb.run_feature AS u
-INNER JOIN mmdb.feature AS f ON u.feature_id = f.feature_id
-WHERE u.run_id = %(run_id)s::bigint
+WHERE f.feature_key = any(%(feature_keys)s::bytea[]) AND f.dataset_id = %(dataset_id)s::bigint AND f.owner = %(owner)s::text
+-- find_of_run: INNER JOIN mmdb.run_feature AS u ON f.feature_id = u.feature_id WHERE u.run_id = %(run_id)s::bigint
 ORDER BY f.feature_id;
 
 -- name: add
@@ -199,41 +170,6 @@ WHERE feature_id = %(feature_id)s::bigint AND part_id = %(part_id)s::bigint;
 -- Delete the blocks of one partition's features.
 DELETE FROM mmdb.feature_block
 WHERE feature_id = %(feature_id)s::bigint AND part_id = %(part_id)s::bigint;
-
--- name: measure
--- Bytes of blocks that are kept, by feature.
-SELECT
-    p.feature_id,
-    sum(p.byte_count)::bigint AS bytes
-FROM mmdb.feature_part AS p
-INNER JOIN mmdb.feature AS f ON p.feature_id = f.feature_id
-WHERE f.owner = %(owner)s::text
-GROUP BY p.feature_id
-ORDER BY p.feature_id;
-
--- name: find_idle
--- Features with blocks that no other run needs which is not finished, the longest unused first.
-SELECT
-    f.feature_id,
-    sum(p.byte_count)::bigint AS bytes
-FROM mmdb.feature AS f
-INNER JOIN mmdb.feature_part AS p ON f.feature_id = p.feature_id
-WHERE
-    f.owner = %(owner)s::text
-    AND NOT EXISTS (
-        SELECT 1 FROM mmdb.run_feature AS u
-        WHERE
-            u.feature_id = f.feature_id
-            AND u.run_id <> %(run_id)s::bigint
-            AND coalesce((
-                SELECT v.event FROM mmdb.run_event AS v
-                WHERE v.run_id = u.run_id
-                ORDER BY v.happened_at DESC
-                LIMIT 1
-            ), '') <> 'finished'
-    )
-GROUP BY f.feature_id, f.used_at
-ORDER BY f.used_at, f.feature_id;
 
 -- name: put_use
 -- Note how a run gets features; a run that goes on may get them otherwise.

@@ -38,7 +38,7 @@ CREATE TABLE mmdb.run_event (
     CONSTRAINT run_event_run_fkey FOREIGN KEY (run_id) REFERENCES mmdb.run (run_id),
     CONSTRAINT run_event_event_check CHECK (event IN ('started', 'replanned', 'finished', 'interrupted'))
 );
-COMMENT ON TABLE mmdb.run_event IS 'What happened to runs, and when; a run''s status is its last event but replanned.';
+COMMENT ON TABLE mmdb.run_event IS 'A row records an event of a run; the last event other than replanned is the run''s status.';
 COMMENT ON COLUMN mmdb.run_event.message IS 'Of a run that was planned anew: what was said, what it has taken, and what is said now.';
 
 CREATE TABLE mmdb.candidate (
@@ -71,7 +71,7 @@ CREATE TABLE mmdb.candidate_event (
     CONSTRAINT candidate_event_candidate_fkey FOREIGN KEY (candidate_id) REFERENCES mmdb.candidate (candidate_id),
     CONSTRAINT candidate_event_event_check CHECK (event IN ('failed'))
 );
-COMMENT ON TABLE mmdb.candidate_event IS 'What ended a candidate before its last epoch, with the error.';
+COMMENT ON TABLE mmdb.candidate_event IS 'A row records the error that ended a candidate before its last epoch.';
 COMMENT ON COLUMN mmdb.candidate_event.trace IS 'The last frames of the Python traceback, where the model''s own code raised.';
 
 CREATE TABLE mmdb.hop (
@@ -172,7 +172,7 @@ CREATE TABLE mmdb.decision (
     CONSTRAINT decision_pkey PRIMARY KEY (run_id, ordinal),
     CONSTRAINT decision_kind_check CHECK (kind IN ('report', 'want', 'start', 'goal', 'stop'))
 );
-COMMENT ON TABLE mmdb.decision IS 'What a run''s search was told and what it decided, in order; a resumed run goes through it again.';
+COMMENT ON TABLE mmdb.decision IS 'A row records a report to a run''s search or one of its decisions; a resumed run replays them in order.';
 COMMENT ON COLUMN mmdb.decision.kind IS 'Told: report (a validated epoch), want (workers were idle). Decided: start, goal, stop.';
 COMMENT ON COLUMN mmdb.decision.candidate IS 'Ordinal of the candidate in its run.';
 COMMENT ON COLUMN mmdb.decision.epoch IS 'Of a report: epochs done; of a start or goal: epochs to train up to.';

@@ -18,7 +18,7 @@ import pytest
 from mmdb.api import Database
 from mmdb.train.drive.child_worker import ClientWorker, DuckWorker
 from mmdb.train.drive.driver import Driver
-from mmdb.train.drive.worker import Worker, workers_of
+from mmdb.train.drive.worker import PoolWorker, workers_of
 from mmdb.train.watch import Watch
 from tests.accelerator.test_hops_on_devices import DEVICES, FROZEN, SIMULATED
 from tests.integration.test_same_bits import fill, final_states
@@ -89,7 +89,7 @@ def db(empty: Database, place: str) -> tuple[Database, str]:
 class Killing(Watch):
     """Kills the process that begins a run's drawn hop."""
 
-    def __init__(self, workers: Sequence[Worker], dies_at: Mapping[str, int]) -> None:
+    def __init__(self, workers: Sequence[PoolWorker], dies_at: Mapping[str, int]) -> None:
         super().__init__()
         self._workers, self._dies_at = {worker.name: worker for worker in workers}, dies_at
         self._begun: Counter[str] = Counter()

@@ -33,7 +33,7 @@ from mmdb.train.drive.cleanup import NAME as SWEEPER
 from mmdb.train.drive.cleanup import Sweeper
 from mmdb.train.drive.driver import Driver
 from mmdb.train.drive.server_worker import CitusWorker, processors
-from mmdb.train.drive.worker import Worker, workers_of
+from mmdb.train.drive.worker import PoolWorker, workers_of
 from mmdb.train.hops.orders import HopOrder, to_json
 from mmdb.train.replay.summary import Summary
 from mmdb.train.values.seeds import visit_order
@@ -353,7 +353,7 @@ def test_a_run_goes_on_at_another_address_that_its_workers_know_of_first(
     create(db, "readdressed")
     serial = itertools.count()
 
-    def workers_on(node: str) -> Sequence[Worker]:
+    def workers_on(node: str) -> Sequence[PoolWorker]:
         return workers_of(connection, 1, name=f"w{next(serial)}", nodes=[node])
 
     driver = Driver(connection, workers_on=workers_on)

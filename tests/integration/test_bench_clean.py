@@ -14,9 +14,18 @@ from mmdb import errors
 from mmdb.api import Database
 from mmdb.bench import command
 from mmdb.bench.figures import Figure
-from mmdb.bench.workload import BenchShare, bench_names
+from mmdb.bench.workload import BenchShare, bench_names, clean
 from mmdb.store.models.save import save_model
+from tests.filled import fill, tables_of
 from tests.stores import NOTHING, counts, rows_of
+
+#: Tables whose rows belong to no name of a bench; the filled tensor is its own base, and stays.
+OTHERS = {
+    *("alias_event", "environment", "factory", "function", "migration", "profile", "role_limit"),
+    *("schedule", "schedule_run", "scoring", "scoring_failure", "server", "setting", "share"),
+    *("state_chunk",),
+    *("trainer", "encoding", "tensor", "tensor_chunk"),
+}
 
 
 def test_models_that_came_from_elsewhere_are_cleaned_up(database_url: str, tmp_path: Path) -> None:
@@ -34,6 +43,14 @@ def test_models_that_came_from_elsewhere_are_cleaned_up(database_url: str, tmp_p
             assert rows_of(db, "architecture_prefix")
         assert counts(db) == NOTHING
         assert rows_of(db, "architecture_prefix") == 0
+
+
+def test_nothing_that_belongs_to_a_name_of_the_bench_stays(database_url: str) -> None:
+    with mmdb.connect(database_url) as db:
+        fill(db, "bench_1_one")
+        clean(db, "bench_1")
+        left = {table.name for table in tables_of(db) if rows_of(db, table.name)}
+    assert left <= OTHERS
 
 
 def test_a_row_that_others_refer_to_is_no_conflict(postgres_url: str) -> None:

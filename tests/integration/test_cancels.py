@@ -12,7 +12,7 @@ import pytest
 import mmdb
 from mmdb import errors
 from mmdb.db.check import shown
-from mmdb.db.scan import is_interrupt
+from mmdb.db.scan_duckdb import is_interrupt
 from mmdb.plan.auto_strategy import decider
 from tests.bench.search.cancels import search
 from tests.cluster import Cluster

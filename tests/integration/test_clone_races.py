@@ -9,7 +9,7 @@ import pytest
 import mmdb
 from mmdb.db.queries import Query
 from mmdb.errors import WriteConflict
-from mmdb.train.drive.run_creation import clone_candidate
+from mmdb.train.drive.candidate_creation import clone_candidate
 from tests.points import NOW, fill
 
 

@@ -11,7 +11,7 @@ import pytest
 from mmdb import errors
 from mmdb.db.doctor import examine
 from mmdb.db.duck import DuckConnection
-from mmdb.db.install import Migration, ensure_duckdb, install, is_current
+from mmdb.db.install import SchemaChange, ensure_duckdb, install, is_current
 from mmdb.db.url import AnyConnection, connect
 
 ADD_COLUMN = "ALTER TABLE mmdb.factory ADD COLUMN note text;\n"
@@ -80,7 +80,7 @@ def test_a_second_install_changes_nothing(bare_url: str) -> None:
 def test_an_install_that_fails_leaves_nothing(
     bare_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(connection: AnyConnection, migration: Migration) -> None:
+    def fail(connection: AnyConnection, migration: SchemaChange) -> None:
         raise errors.DatabaseFailed("no space left")
 
     monkeypatch.setattr("mmdb.db.install._record", fail)

@@ -20,7 +20,7 @@ from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.train.drive.driver import Driver
 from mmdb.train.drive.idle_children import IDLE
-from mmdb.train.drive.worker import Worker, workers_of
+from mmdb.train.drive.worker import PoolWorker, workers_of
 from mmdb.train.hops.orders import Order
 from tests.points import NOW, at, fill, logged
 
@@ -196,7 +196,7 @@ def test_an_error_of_a_connection_is_no_lost_node_where_there_are_none(postgres_
 class LateCancel:
     """A worker whose first hop is reported only when it has been cancelled: too late."""
 
-    def __init__(self, worker: Worker, cancel: Callable[[int], None]) -> None:
+    def __init__(self, worker: PoolWorker, cancel: Callable[[int], None]) -> None:
         self._worker, self._ask = worker, cancel  # by a candidate's number
         self._was_cancelled = threading.Event()
         self.name, self.node, self.device = worker.name, worker.node, worker.device

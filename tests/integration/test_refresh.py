@@ -14,7 +14,7 @@ import pytest
 import mmdb
 from mmdb import errors
 from mmdb.data import ingest
-from mmdb.data.dataset import Dataset, find_dataset
+from mmdb.data.dataset import StoredDataset, find_dataset
 from mmdb.data.reader import read_columns, read_partition, verify_blocks
 from mmdb.data.replay_sample import sample_since, shard_of
 from mmdb.data.shared_blocks import StoredBlock, stored_blocks
@@ -61,7 +61,7 @@ class Rows:
         self.db.sql(f"DELETE FROM sales WHERE id % 23 = {k % 23}")
 
 
-def held(db: mmdb.Database, dataset: Dataset) -> Counter[tuple[Any, ...]]:
+def held(db: mmdb.Database, dataset: StoredDataset) -> Counter[tuple[Any, ...]]:
     """Return a dataset's rows as its blocks have them, with how often each is there."""
     found: Counter[tuple[Any, ...]] = Counter()
     classes = dataset.classes
@@ -413,7 +413,7 @@ def test_rows_that_are_forgotten_while_others_are_chosen_are_in_no_sample(
         first, newest = (find_dataset(db.connection, f"sales@{k}") for k in (1, 2))
         read, left = stored_blocks, [10, 20]
 
-        def later(connection: Any, dataset: Dataset, part_id: int, **kwargs: Any) -> Any:
+        def later(connection: Any, dataset: StoredDataset, part_id: int, **kwargs: Any) -> Any:
             found = read(connection, dataset, part_id, **kwargs)
             if left and part_id == dataset.slices[-1].part_id:
                 other.forget("sales", f"id < {30 - left.pop()}")

@@ -17,7 +17,7 @@ import mmdb
 from mmdb import errors
 from mmdb.data import node_cache
 from mmdb.data.arrays import Decoded
-from mmdb.data.dataset import Dataset, find_dataset
+from mmdb.data.dataset import StoredDataset, find_dataset
 from mmdb.data.decoding import Target
 from mmdb.data.reader import ensure_partition, read_partition
 from tests.multimodal import Reviews
@@ -62,7 +62,7 @@ def db(database_url: str) -> Iterator[mmdb.Database]:
         yield database
 
 
-def read(db: mmdb.Database, dataset: Dataset) -> list[Decoded]:
+def read(db: mmdb.Database, dataset: StoredDataset) -> list[Decoded]:
     return [read_partition(db.connection, p.part_id, p.content_hash) for p in dataset.partitions]
 
 

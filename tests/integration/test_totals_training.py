@@ -9,7 +9,7 @@ import pytest
 
 from mmdb.api import Database, connect
 from mmdb.db import totals
-from mmdb.train.drive.run_creation import clone_candidate
+from mmdb.train.drive.candidate_creation import clone_candidate
 
 VIEWS = ("leaderboard", "candidate_progress", "run_progress", "run_time", "hops_per_hour")
 

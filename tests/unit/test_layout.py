@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -32,6 +33,18 @@ ROWS = [
 ]
 ROW_OF = {part: number for number, row in enumerate(ROWS) for part in row}
 FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+#: Names that users import out of mmdb or mmdb.plan, and out of mmdb.orm, where tables give them.
+TWICE = {"Estimate", "Model", "Recipe", "Run"}
+
+
+def test_no_two_classes_have_one_name() -> None:
+    trees = [ast.parse(file.read_text()) for file in FILES]
+    names = Counter(
+        node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, count in names.items() if count > 1} == TWICE
 
 
 def part_of(module: tuple[str, ...]) -> str:

@@ -40,44 +40,48 @@ class _Parser(parser.Parser):
         return super()._parse_bracket_key_value(is_map=is_map)
 
 
+class _PostgresSyntax(_Parser, PostgresParser):
+    FUNCTIONS: ClassVar = {}
+    FUNCTION_PARSERS: ClassVar = {
+        name: PostgresParser.FUNCTION_PARSERS[name] for name in (*_OWN_SYNTAX, *_OTHERS)
+    }
+    LAMBDAS: ClassVar = {
+        token: parse
+        for token, parse in PostgresParser.LAMBDAS.items()
+        if token is not TokenType.ARROW
+    }
+    PLACEHOLDER_PARSERS: ClassVar = {
+        **PostgresParser.PLACEHOLDER_PARSERS,
+        TokenType.PARAMETER: lambda self: exp.Abs(this=self._parse_unary()),  # @ x
+    }
+
+    def _parse_lateral(self) -> exp.Lateral | None:
+        """Read LATERAL; before ROWS FROM it says nothing that is not so without it."""
+        if self._match_text_seq("LATERAL", "ROWS", "FROM", advance=False):
+            self._advance()
+            return None
+        return super()._parse_lateral()
+
+    def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
+        """Read a join; USING (...) may have an alias."""
+        join = super()._parse_join(*args, **kwargs)
+        if join is not None and join.args.get("using") and self._match(TokenType.ALIAS):
+            join.set("alias", self._parse_id_var(any_token=False))
+        return join
+
+
 class _Postgres(Postgres):
-    class Parser(_Parser, PostgresParser):
-        FUNCTIONS: ClassVar = {}
-        FUNCTION_PARSERS: ClassVar = {
-            name: PostgresParser.FUNCTION_PARSERS[name] for name in (*_OWN_SYNTAX, *_OTHERS)
-        }
-        LAMBDAS: ClassVar = {
-            token: parse
-            for token, parse in PostgresParser.LAMBDAS.items()
-            if token is not TokenType.ARROW
-        }
-        PLACEHOLDER_PARSERS: ClassVar = {
-            **PostgresParser.PLACEHOLDER_PARSERS,
-            TokenType.PARAMETER: lambda self: exp.Abs(this=self._parse_unary()),  # @ x
-        }
+    Parser = _PostgresSyntax
 
-        def _parse_lateral(self) -> exp.Lateral | None:
-            """Read LATERAL; before ROWS FROM it says nothing that is not so without it."""
-            if self._match_text_seq("LATERAL", "ROWS", "FROM", advance=False):
-                self._advance()
-                return None
-            return super()._parse_lateral()
 
-        def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
-            """Read a join; USING (...) may have an alias."""
-            join = super()._parse_join(*args, **kwargs)
-            if join is not None and join.args.get("using") and self._match(TokenType.ALIAS):
-                join.set("alias", self._parse_id_var(any_token=False))
-            return join
+class _DuckDBSyntax(_Parser, DuckDBParser):
+    FUNCTIONS: ClassVar = {"COLUMNS": DuckDBParser.FUNCTIONS["COLUMNS"]}
+    FUNCTION_PARSERS: ClassVar = {name: DuckDBParser.FUNCTION_PARSERS[name] for name in _OWN_SYNTAX}
+    FUNC_TOKENS: ClassVar = {*DuckDBParser.FUNC_TOKENS, TokenType.APPLY}
 
 
 class _DuckDB(DuckDB):
-    class Parser(_Parser, DuckDBParser):
-        FUNCTIONS: ClassVar = {"COLUMNS": DuckDBParser.FUNCTIONS["COLUMNS"]}
-        FUNCTION_PARSERS: ClassVar = {
-            name: DuckDBParser.FUNCTION_PARSERS[name] for name in _OWN_SYNTAX
-        }
-        FUNC_TOKENS: ClassVar = {*DuckDBParser.FUNC_TOKENS, TokenType.APPLY}
+    Parser = _DuckDBSyntax
 
 
 DIALECTS = {"postgres": _Postgres, "duckdb": _DuckDB}

@@ -14,8 +14,8 @@ import numpy as np
 from mmdb.arguments import is_number, is_whole
 from mmdb.data.transform.transform import (
     KINDS,
+    FittedTransform,
     Source,
-    Transform,
     date_parts,
     rounds,
     symmetric_log1p,
@@ -49,7 +49,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
 
 def fit_numbers(
     name: str, source: Source, values: np.ndarray, asked: Mapping[str, Any]
-) -> Transform:
+) -> FittedTransform:
     """Return the transform of a column of numbers, moments, clocks or spans.
 
     Args:
@@ -75,7 +75,7 @@ def fit_numbers(
         statistics["fill"] = _fill(known, parameters.get("impute", "median"))
         filled = np.where(missing, statistics["fill"], values) if missing.any() else values
         statistics |= _statistics(kind, source, known, filled, parameters)
-    return Transform(kind=kind, source=source, parameters=parameters, statistics=statistics)
+    return FittedTransform(kind=kind, source=source, parameters=parameters, statistics=statistics)
 
 
 def _fill(known: np.ndarray, impute: object) -> float:
@@ -138,7 +138,7 @@ def _at(values: np.ndarray, shares: np.ndarray) -> list[float]:
 
 def fit_texts(
     name: str, texts: Sequence[str], counts: np.ndarray, missing: int, asked: Mapping[str, Any]
-) -> Transform:
+) -> FittedTransform:
     """Return the transform of a column of texts.
 
     Args:
@@ -167,7 +167,7 @@ def fit_texts(
     if kind == "index":
         least = int(parameters.get("min_count", RARE))
         seen = [text for text, count in zip(texts, counts, strict=True) if count >= least]
-    return Transform(
+    return FittedTransform(
         kind=kind,
         source="text",
         parameters=parameters,

@@ -72,7 +72,7 @@ def as_stored(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transform:
+class FittedTransform:
     """How one column's values become numbers."""
 
     kind: str
@@ -211,13 +211,13 @@ class Transform:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Transform:
+    def from_json(cls, value: Mapping[str, Any]) -> FittedTransform:
         """Return the transform that `to_json` wrote."""
         categories = value["categories"]
         return cls(**{**value, "categories": None if categories is None else tuple(categories)})
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Transform:
+    def from_row(cls, row: Mapping[str, Any]) -> FittedTransform:
         """Return the transform of a row of mmdb.transform, whose kind is named `transform`."""
         return cls.from_json(
             {"kind": row["transform"], "source": row["source"]}
@@ -253,13 +253,13 @@ def hash_code(text: str | None, buckets: int) -> int:
 _Columns = Sequence[np.ndarray]
 
 
-def _standardize(transform: Transform, values: np.ndarray) -> _Columns:
+def _standardize(transform: FittedTransform, values: np.ndarray) -> _Columns:
     """(x - mean) / deviation, 0 where the train rows have one value."""
     statistics = transform.statistics
     return ((values - statistics["mean"]) / (statistics["deviation"] or 1.0),)
 
 
-def _log1p(transform: Transform, values: np.ndarray) -> _Columns:
+def _log1p(transform: FittedTransform, values: np.ndarray) -> _Columns:
     """Standardized log(1 + |x|) with the sign of x."""
     return _standardize(transform, symmetric_log1p(values))
 
@@ -269,7 +269,7 @@ def symmetric_log1p(values: np.ndarray) -> np.ndarray:
     return np.copysign(np.log1p(np.abs(values)), values)  # type: ignore[no-any-return]
 
 
-def _robust(transform: Transform, values: np.ndarray) -> _Columns:
+def _robust(transform: FittedTransform, values: np.ndarray) -> _Columns:
     """3 asinh(x / 3) of the value in quartile ranges from its median: x, and its logarithm far out.
 
     Holzmueller et al., NeurIPS 2024, section 3, clip at 3 instead: there a delay of 10 hours is one
@@ -280,7 +280,7 @@ def _robust(transform: Transform, values: np.ndarray) -> _Columns:
     return (3.0 * np.arcsinh(scaled / 3.0),)
 
 
-def _quantile(transform: Transform, values: np.ndarray) -> _Columns:
+def _quantile(transform: FittedTransform, values: np.ndarray) -> _Columns:
     """The share of train rows below a value, 0 to 1, linear between the fitted quantiles."""
     return (quantile_share(values, np.asarray(transform.statistics["quantiles"])),)
 
@@ -298,7 +298,7 @@ def quantile_share(values: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
     return np.where(values <= quantiles[0], 0.0, found)
 
 
-def _cyclic(transform: Transform, values: np.ndarray) -> _Columns:
+def _cyclic(transform: FittedTransform, values: np.ndarray) -> _Columns:
     """Sine and cosine of the place in each period; of a moment its share of quantile too."""
     columns: list[np.ndarray] = []
     if transform.source == "moment":
@@ -310,7 +310,7 @@ def _cyclic(transform: Transform, values: np.ndarray) -> _Columns:
     return columns
 
 
-def _date(transform: Transform, values: np.ndarray) -> _Columns:
+def _date(transform: FittedTransform, values: np.ndarray) -> _Columns:
     """The standardized parts of a moment."""
     parts = date_parts(values)
     return [
@@ -353,7 +353,7 @@ def rounds(source: Source, values: np.ndarray) -> list[str]:
     ]
 
 
-_NUMBERS: dict[str, Callable[[Transform, np.ndarray], _Columns]] = {
+_NUMBERS: dict[str, Callable[[FittedTransform, np.ndarray], _Columns]] = {
     "standardize": _standardize,
     "log1p": _log1p,
     "robust": _robust,

@@ -36,6 +36,7 @@ from mmdb.graph.trace.stand_ins import (
     Untraceable,
     WeightlessCopy,
     WeightProxy,
+    check_no_own_gradient,
     gradient_codes,
     python_generator_kept,
     torch_modes,
@@ -155,7 +156,7 @@ class _StepTracer(TracerBase):
         **__: object,
     ) -> Proxy:
         """Write down a function or a method."""
-        self._check_no_own_gradient()
+        check_no_own_gradient(self._gradient_codes, _run_forward.__code__)
         if kwargs.get("out") is not None:
             raise Untraceable("a result is written into another tensor")
         name = target if isinstance(target, str) else getattr(target, "__name__", "?")
@@ -178,7 +179,7 @@ class _StepTracer(TracerBase):
         self, module: nn.Module, copy: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> object:
         """Write down a module, or follow it; its copy in the tree calls this."""
-        self._check_no_own_gradient()
+        check_no_own_gradient(self._gradient_codes, _run_forward.__code__)
         path = self._copy.paths[id(module)]
         if not self._follows(module, args, kwargs):
             return self._opaque(module, path, args, kwargs)
@@ -285,14 +286,6 @@ class _StepTracer(TracerBase):
         for some, length in zip(grown, others, strict=True):
             while len(some) > length:
                 some.popitem()
-
-    def _check_no_own_gradient(self) -> None:
-        """Raise Untraceable inside the forward of an autograd.Function."""
-        frame = inspect.currentframe()
-        while frame is not None and frame.f_code is not _run_forward.__code__:
-            if frame.f_code in self._gradient_codes:
-                raise Untraceable("an autograd.Function has a gradient of its own")
-            frame = frame.f_back
 
 
 class _NothingRandom(TorchFunctionMode):

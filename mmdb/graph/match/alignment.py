@@ -20,7 +20,6 @@ from mmdb.graph.match.pack import PackedSkeleton
 from mmdb.graph.match.packed_zoo import PackedZoo
 from mmdb.graph.match.program import (
     alike_and_shared,
-    every_score,
     fill_values,
     room_of,
     scales,
@@ -259,13 +258,6 @@ def align(child: PackedSkeleton, parent: PackedSkeleton) -> Alignment:
     zoo = PackedZoo()
     zoo.add(b"", parent)
     return align_with(child_of(child), zoo, 0)
-
-
-def score_all(child: PackedSkeleton, zoo: PackedZoo) -> NDArray[np.float64]:
-    """Return (Z,) the scores of a child with every skeleton, nothing left out."""
-    orders, scores = orders_of(child), np.empty(len(zoo))
-    every_score(orders, zoo.sequences, scores, *room_of(orders, zoo.sequences))
-    return scores
 
 
 def align_with(child: PackedChild, zoo: PackedZoo, number: int) -> Alignment:

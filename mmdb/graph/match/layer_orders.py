@@ -69,7 +69,7 @@ class Orders(NamedTuple):
 
 def orders_of(packed: PackedSkeleton) -> Orders:
     """Return the orders of a skeleton's layers."""
-    rows = _Rows()
+    rows = _OrderRows()
     ends = rows.write(packed.branches, (START,), 1)
     sources = [source for row in rows.sources for source in row]
     slot = _slots(rows.sources, ends)
@@ -89,7 +89,7 @@ def orders_of(packed: PackedSkeleton) -> Orders:
     )
 
 
-class _Rows:
+class _OrderRows:
     def __init__(self) -> None:
         self.layers: list[int] = []
         self.sources: list[tuple[int, ...]] = []

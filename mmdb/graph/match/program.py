@@ -201,19 +201,6 @@ def best_of(
     return numbers.size
 
 
-@compiled
-def every_score(
-    child: Orders,
-    zoo: Sequences,
-    scores: NDArray[np.float64],
-    values: NDArray[np.int64],
-    sums: NDArray[np.int64],
-) -> None:
-    """Write (Z,) the scores of all skeletons."""
-    for number in range(scores.size):
-        scores[number] = score(child, zoo, number, -1.0, values, sums)
-
-
 def room_of(child: Orders, zoo: Sequences) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return arrays for `score`: of the labels' pairs, and of sums for each slot and one more."""
     labels = int(np.diff(zoo.label_start).max(initial=1))

@@ -27,7 +27,7 @@ from mmdb.graph.ops.skeleton import (
     parts_of,
     union,
 )
-from mmdb.graph.trace.structure import Architecture, GraphNode
+from mmdb.graph.trace.structure import GraphNode, NetworkGraph
 
 #: Nodes of an architecture; beyond them nobody would wait for a search.
 MOST_NODES = 50_000
@@ -53,7 +53,7 @@ _FACTS = frozenset({"shape", "ndim", "dtype", "device", "requires_grad", "is_cud
 _MOST_SOURCES = 4  # beyond them results meet wherever they do, so that inputs stay few
 
 
-def skeleton_of_architecture(structure: Architecture) -> LayerSkeleton:
+def skeleton_of_architecture(structure: NetworkGraph) -> LayerSkeleton:
     """Return the layers of an architecture, and what each one reads.
 
     Raises:
@@ -72,7 +72,7 @@ def skeleton_of_architecture(structure: Architecture) -> LayerSkeleton:
 
 
 class _NodeContraction:
-    def __init__(self, structure: Architecture) -> None:
+    def __init__(self, structure: NetworkGraph) -> None:
         self._nodes = structure.nodes
         self._reads = [
             [source for position, source in inputs if position >= 0] for inputs in structure.inputs

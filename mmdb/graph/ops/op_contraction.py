@@ -22,16 +22,16 @@ from mmdb.graph.ops.skeleton import (
     CONCAT,
     MODEL_INPUT,
     MULTIPLY,
+    NORMS,
     UNREAD,
     LayerSkeleton,
     SkeletonLayer,
+    note_attention,
+    union,
 )
 
 #: Elementwise operations of a layer that is a bare parameter.
 SCALES, SHIFTS = frozenset({"mul", "div", "pow"}), frozenset({"add", "sub", "rsub"})
-NORMS = frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"})
-#: Kinds through which a projection is still seen.
-THIN = NORMS | {"scale", "bias"}
 _TABLES = frozenset({"embedding", "embedding_bag", "index", "index_select", "gather", "take"})
 _PRODUCTS_OF_WEIGHTS = frozenset({"matmul", "addmm", "baddbmm", "_grouped_mm", "einsum"})
 _NAMED = frozenset({"convolution", "linear", "lstm", "gru", "rnn_tanh", "rnn_relu", "prelu"})
@@ -192,7 +192,7 @@ class _OpContraction:
         elif op.op == CONSTANT:
             self._weights[op.ordinal] = ()
         elif all(value.operation in self._weights for value in op.reads):
-            self._weights[op.ordinal] = _union(self._weights[one.operation] for one in op.reads)
+            self._weights[op.ordinal] = union(self._weights[one.operation] for one in op.reads)
         else:
             self._sources[op.ordinal] = self._add_dynamic(op)
 
@@ -237,38 +237,22 @@ class _OpContraction:
 
     def _meet(self, op: Operation, found: list[_Sources]) -> _Sources:
         found = [one for one in found if one != (_SELECTOR,)] or found[:1]
-        union = _union(found)
+        whole = union(found)
         if op.op in _PRODUCTS:
-            self._note_attention(found)
+            note_attention(self._layers, self._inputs, found)
         kind = _MEETINGS.get(op.op)
-        if kind is None and len(union) > _MOST_SOURCES:
+        if kind is None and len(whole) > _MOST_SOURCES:
             kind = MULTIPLY if op.op in _PRODUCTS else ADD
         if kind is None or len({frozenset(one) for one in found}) < 2:
-            return union
-        return (self._append(SkeletonLayer(ordinal=0, kind=kind, path=op.path), union),)
-
-    def _note_attention(self, found: Sequence[_Sources]) -> None:
-        """Mark a projection whose result is both query and key."""
-        projections = {self._projection(one) for one in found[:2]}
-        if len(found) > 1 and len(projections) == 1 and (number := projections.pop()) is not None:
-            self._layers[number] = replace(self._layers[number], kind="attention")
-
-    def _projection(self, sources: _Sources) -> int | None:
-        while len(sources) == 1 and sources[0] >= 0:
-            kind = self._layers[sources[0]].kind
-            if kind in ("linear", "linear_transposed", "attention"):
-                return sources[0]
-            if kind not in THIN:
-                return None
-            sources = self._inputs[sources[0]]
-        return None
+            return whole
+        return (self._append(SkeletonLayer(ordinal=0, kind=kind, path=op.path), whole),)
 
     # -- layers --------------------------------------------------------------------
 
     def _append(self, layer: SkeletonLayer, sources: _Sources) -> int:
         number = len(self._layers)
         self._layers.append(replace(layer, ordinal=number))
-        self._inputs.append(_union([tuple(max(one, MODEL_INPUT) for one in sources)]))
+        self._inputs.append(union([tuple(max(one, MODEL_INPUT) for one in sources)]))
         return number
 
     def _add_layer(self, op: Operation, weights: Sequence[Value], dynamic: Sequence[Value]) -> int:
@@ -283,7 +267,7 @@ class _OpContraction:
             groups=op.arguments["groups"] if op.op == "convolution" else 1,  # type: ignore[arg-type]
             parameters=parameters,
         )
-        found = _union(self._sources[value.operation] for value in dynamic)
+        found = union(self._sources[value.operation] for value in dynamic)
         self._made[op.ordinal] = number = self._append(layer, found)
         return number
 
@@ -383,8 +367,3 @@ class _OpContraction:
 
 def _owner(path: str) -> str:
     return path.rpartition(".")[0]
-
-
-def _union(found: Iterable[Iterable[int]]) -> tuple[int, ...]:
-    """Return what is in any, in the order of its first place."""
-    return tuple(dict.fromkeys(one for several in found for one in several))

@@ -71,6 +71,12 @@ class Operation:
         """The values that the operation reads, in the order of its arguments."""
         return tuple(values_in(tuple(self.arguments.values())))
 
+    def value(self, name: str) -> Value:
+        """Return an argument that is a tensor."""
+        value = self.arguments[name]
+        assert isinstance(value, Value)
+        return value
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Of its first output."""

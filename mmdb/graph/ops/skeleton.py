@@ -232,10 +232,9 @@ Sources = tuple[int, ...]
 #: A node, and the place among its parameters.
 TensorPlace = tuple[int, int]
 
+NORMS = frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"})
 #: Kinds through which a projection is still seen.
-_THIN = frozenset(
-    {"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "scale", "bias"}
-)
+_THIN = NORMS | {"scale", "bias"}
 _PROJECTIONS = ("linear", "linear_transposed", "attention")
 
 
@@ -304,19 +303,7 @@ class Layers:
 
     def note_attention(self, found: Sequence[Sources]) -> None:
         """Mark a projection whose result is both query and key, the first of what meets."""
-        projections = {self._projection(sources) for sources in found[:2]}
-        if len(found) > 1 and len(projections) == 1 and (number := projections.pop()) is not None:
-            self._layers[number] = replace(self._layers[number], kind="attention")
-
-    def _projection(self, sources: Sources) -> int | None:
-        while len(sources) == 1 and sources[0] >= 0:
-            kind = self._layers[sources[0]].kind
-            if kind in _PROJECTIONS:
-                return sources[0]
-            if kind not in _THIN:
-                return None
-            sources = self._inputs[sources[0]]
-        return None
+        note_attention(self._layers, self._inputs, found)
 
     def _take(self, tensors: Iterable[TensorPlace]) -> int:
         """Return the elements of parameters that no layer owned before."""
@@ -335,6 +322,28 @@ class Layers:
         node = self._nodes[tensor[0]]
         name = node.parameters[tensor[1]].name
         return name.rpartition(".")[2], f"{node.path}.{name}" if node.path else name
+
+
+def note_attention(
+    layers: list[SkeletonLayer], inputs: Sequence[Sources], found: Sequence[Sources]
+) -> None:
+    """Mark a projection whose result is both query and key, the first of what meets."""
+    projections = {_projection(layers, inputs, sources) for sources in found[:2]}
+    if len(found) > 1 and len(projections) == 1 and (number := projections.pop()) is not None:
+        layers[number] = replace(layers[number], kind="attention")
+
+
+def _projection(
+    layers: Sequence[SkeletonLayer], inputs: Sequence[Sources], sources: Sources
+) -> int | None:
+    while len(sources) == 1 and sources[0] >= 0:
+        kind = layers[sources[0]].kind
+        if kind in _PROJECTIONS:
+            return sources[0]
+        if kind not in _THIN:
+            return None
+        sources = inputs[sources[0]]
+    return None
 
 
 def _tied(node: GraphNode) -> frozenset[int]:

@@ -33,7 +33,7 @@ from mmdb.memory import require, shortage
 from mmdb.messages import explain, show
 
 if TYPE_CHECKING:
-    from mmdb.graph.trace.structure import Architecture
+    from mmdb.graph.trace.structure import NetworkGraph
 
 MAX_PARAMETERS = 1_000_000_000
 _MOST_GUESSED = 4  # inputs whose dtypes are tried one by one
@@ -147,7 +147,7 @@ def architecture_of(
     input_shape: Shape,
     outputs: Outputs,
     factories: Mapping[str, str],
-) -> Architecture:
+) -> NetworkGraph:
     """Return what an architecture, as `build` takes it, computes.
 
     It is built on the meta device, which allocates nothing, or if its factory does not

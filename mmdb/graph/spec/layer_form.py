@@ -23,7 +23,7 @@ from mmdb.graph.spec.layer_writer import FRESH, Json, LayerWriter, NotALayerGrap
 from mmdb.graph.trace.call_forms import ForwardCall, is_leaf, tensors_of
 from mmdb.graph.trace.call_tracer import CallTracer, reached, trace
 from mmdb.graph.trace.stand_ins import on_meta
-from mmdb.graph.trace.structure import Architecture
+from mmdb.graph.trace.structure import NetworkGraph
 from mmdb.messages import show
 
 # A class that has its own of these is more than its forward says.
@@ -269,7 +269,7 @@ _structures = _ByForm(trace)
 _layer_forms = _ByForm(to_layer_graph)
 
 
-def traced(module: nn.Module) -> Architecture:
+def traced(module: nn.Module) -> NetworkGraph:
     """Return `trace(module)`, from memory where a module of the same form has been traced.
 
     Form is all that tracing can see: classes, plain attributes, and the names, shapes, dtypes and

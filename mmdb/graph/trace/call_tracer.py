@@ -7,7 +7,6 @@ disturbs other threads; here each copied module reports its own calls.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -34,13 +33,14 @@ from mmdb.graph.trace.stand_ins import (
     Untraceable,
     WeightlessCopy,
     WeightProxy,
+    check_no_own_gradient,
     gradient_codes,
     nothing_real,
     python_generator_kept,
     required_arguments,
     torch_modes,
 )
-from mmdb.graph.trace.structure import UNTRACED, Architecture, GraphEdge, GraphNode, TensorSpec
+from mmdb.graph.trace.structure import UNTRACED, GraphEdge, GraphNode, NetworkGraph, TensorSpec
 
 #: A forward with more calls is taken for one that never ends.
 MOST_CALLS = 200_000
@@ -115,7 +115,7 @@ class CallTracer(TracerBase):
         **__: object,
     ) -> Proxy:
         """Record a function or a method."""
-        self._check_no_own_gradient()
+        check_no_own_gradient(self._gradient_codes, _run_forward.__code__)
         name = target if isinstance(target, str) else getattr(target, "__name__", "")
         if not name:
             raise Untraceable(f"{target} has no name")
@@ -186,21 +186,13 @@ class CallTracer(TracerBase):
             self._constants.popitem()
         self.failures.append(f"{type(exc).__name__}: {exc}"[:300])
 
-    def _check_no_own_gradient(self) -> None:
-        """Raise Untraceable inside the forward of an autograd.Function."""
-        frame = inspect.currentframe()
-        while frame is not None and frame.f_code is not _run_forward.__code__:
-            if frame.f_code in self._gradient_codes:
-                raise Untraceable("an autograd.Function has a gradient of its own")
-            frame = frame.f_back
-
     # -- modules --------------------------------------------------------------
 
     def enter(
         self, module: nn.Module, copy: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> object:
         """Record the call of a module; its copy in the tree calls this."""
-        self._check_no_own_gradient()
+        check_no_own_gradient(self._gradient_codes, _run_forward.__code__)
         path = self._copy.paths[id(module)]
         if type(module) is nn.TransformerEncoder and len(args) == 1 and not kwargs:
             return _run_encoder(copy, args[0])
@@ -277,7 +269,7 @@ def _run_encoder(copy: nn.Module, x: object) -> object:
     return x if encoder.norm is None else encoder.norm(x)
 
 
-def trace(module: nn.Module, inputs: Sequence[str] | None = None) -> Architecture:
+def trace(module: nn.Module, inputs: Sequence[str] | None = None) -> NetworkGraph:
     """Return the architecture of what the module computes when it is evaluated.
 
     Its forward is followed with stand-ins for tensors; nothing of the module, of torch's
@@ -295,7 +287,7 @@ def trace(module: nn.Module, inputs: Sequence[str] | None = None) -> Architectur
     return architecture_of_calls(module, recorder.calls)
 
 
-def architecture_of_calls(module: nn.Module, calls: Sequence[ForwardCall]) -> Architecture:
+def architecture_of_calls(module: nn.Module, calls: Sequence[ForwardCall]) -> NetworkGraph:
     """Return the architecture of recorded calls, and of what of the module they do not reach."""
     needed = reached(calls, filter(_stays, calls))
     kept = [call for call in calls if id(call) in needed]
@@ -312,7 +304,7 @@ def architecture_of_calls(module: nn.Module, calls: Sequence[ForwardCall]) -> Ar
             GraphEdge(numbers[id(source)], number, place)
             for place, source in enumerate(call.inputs)
         ]
-    return Architecture(nodes=tuple(nodes), edges=tuple(edges))
+    return NetworkGraph(nodes=tuple(nodes), edges=tuple(edges))
 
 
 def _stays(call: ForwardCall) -> bool:

@@ -10,7 +10,7 @@ import operator
 import random
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, cast
 
@@ -190,6 +190,20 @@ def gradient_codes() -> set[object]:
             if code is not None:
                 found.add(code)
     return found
+
+
+def check_no_own_gradient(codes: Collection[object], until: types.CodeType) -> None:
+    """Raise Untraceable inside the forward of an autograd.Function.
+
+    Args:
+        codes: as `gradient_codes` returns them.
+        until: runs a module's forward; who called it is not looked at.
+    """
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not until:
+        if frame.f_code in codes:
+            raise Untraceable("an autograd.Function has a gradient of its own")
+        frame = frame.f_back
 
 
 _HOOKS = frozenset(name for name in vars(nn.Module()) if "_hooks" in name)

@@ -48,7 +48,7 @@ class CommonPrefix:
     parameter_bytes: int
 
 
-def prefixes_of(structure: Architecture) -> tuple[PrefixHash, ...]:
+def prefixes_of(structure: NetworkGraph) -> tuple[PrefixHash, ...]:
     """Return the distinct prefix hashes, in the order of their first nodes; inputs do not count."""
     counts = Counter(structure.prefix_hashes)
     sizes = _prefix_sizes(structure)
@@ -66,7 +66,7 @@ def prefixes_of(structure: Architecture) -> tuple[PrefixHash, ...]:
     return tuple(found.values())
 
 
-def common_prefix(a: Architecture, b: Architecture) -> CommonPrefix:
+def common_prefix(a: NetworkGraph, b: NetworkGraph) -> CommonPrefix:
     """Return how much of one architecture the other has too, from the inputs on.
 
     A node is in the common prefix if its prefix hash is in both; of parallel nodes with
@@ -83,7 +83,7 @@ def common_prefix(a: Architecture, b: Architecture) -> CommonPrefix:
     )
 
 
-def _prefix_sizes(structure: Architecture) -> list[tuple[int, int]]:
+def _prefix_sizes(structure: NetworkGraph) -> list[tuple[int, int]]:
     """Return (nodes, bytes of their parameters) at or below each node.
 
     The prefix of a node is that of its largest input and the few nodes that only the
@@ -181,7 +181,7 @@ class GraphEdge:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Architecture:
+class NetworkGraph:
     """The nodes in the order in which they run, and the edges between them.
 
     Raises:
@@ -333,8 +333,8 @@ class Architecture:
         return _dump({"format": _FORMAT, "nodes": nodes, "edges": edges}).decode()
 
 
-def from_json(text: str | bytes) -> Architecture:
-    """Return the architecture that `Architecture.to_json` wrote.
+def from_json(text: str | bytes) -> NetworkGraph:
+    """Return the architecture that `NetworkGraph.to_json` wrote.
 
     Raises:
         ArchitectureError: the text is something else.
@@ -350,7 +350,7 @@ def from_json(text: str | bytes) -> Architecture:
             f"the structure of an architecture cannot be read: {type(exc).__name__}: {exc}",
             hint="Only text that mmdb wrote can be read.",
         ) from exc
-    return Architecture(nodes=nodes, edges=edges)
+    return NetworkGraph(nodes=nodes, edges=edges)
 
 
 def _read_node(ordinal: int, item: Mapping[str, object]) -> GraphNode:
@@ -376,7 +376,7 @@ def _signature(node: GraphNode) -> bytes:
     return blake3(_dump([node.op, node.attributes, specs])).digest()
 
 
-def _anchored(structure: Architecture, upward: Sequence[bytes]) -> tuple[bytes, ...]:
+def _anchored(structure: NetworkGraph, upward: Sequence[bytes]) -> tuple[bytes, ...]:
     fed = _fed_by_an_input(structure)
     hashes = list(upward)
     readers: list[list[int]] = [[] for _ in structure.nodes]
@@ -392,7 +392,7 @@ def _anchored(structure: Architecture, upward: Sequence[bytes]) -> tuple[bytes, 
     return tuple(hashes)
 
 
-def _fed_by_an_input(structure: Architecture) -> list[bool]:
+def _fed_by_an_input(structure: NetworkGraph) -> list[bool]:
     fed: list[bool] = []
     for node, inputs in zip(structure.nodes, structure.inputs, strict=True):
         reads = any(fed[source] for position, source in inputs)

@@ -21,7 +21,7 @@ from mmdb.graph.transfer.propagate import Handler, Propagation
 
 def batch_norm(carry: Propagation, op: Operation) -> None:
     """Each channel by its own statistics: in evaluation, those that were learned."""
-    weight, x = op.arguments.get("weight"), _value(op, "input")
+    weight, x = op.arguments.get("weight"), op.value("input")
     if not index_arrays.is_trivial(carry.given(x)) or carry.has_means(op, x):
         carry.fail(op, "its input is scaled")
     if op.ordinal in carry.counterparts.identities:
@@ -43,7 +43,7 @@ def batch_norm(carry: Propagation, op: Operation) -> None:
 
 def layer_norm(carry: Propagation, op: Operation) -> None:
     """(x - mean) / sqrt(variance + eps), over the last axes."""
-    x = _value(op, "input")
+    x = op.value("input")
     count = len(cast("tuple[int, ...]", op.arguments["normalized_shape"]))
     given = carry.along(op, x, -1)
     normal: Factor | None = None
@@ -62,7 +62,7 @@ def layer_norm(carry: Propagation, op: Operation) -> None:
 
 def rms_norm(carry: Propagation, op: Operation) -> None:
     """x / sqrt(mean(x * x) + eps), over the last axis."""
-    x = _value(op, "input")
+    x = op.value("input")
     given = carry.along(op, x, -1)
     found = carry.index(op, x, -1)
     if len(cast("tuple[int, ...]", op.arguments["normalized_shape"])) != 1 or found is None:
@@ -74,7 +74,7 @@ def rms_norm(carry: Propagation, op: Operation) -> None:
 
 def group_norm(carry: Propagation, op: Operation) -> None:
     """A layer norm over the channels of a group, and over places."""
-    x = _value(op, "input")
+    x = op.value("input")
     groups = cast("int", op.arguments["num_groups"])
     other, found = carry.matched(op), carry.index(op, x, 1)
     if other is not None and found is not None:
@@ -148,12 +148,6 @@ def _is_even(index: Index, size: int) -> bool:
     """Whether each of the parent's elements is repeated equally often."""
     counts = np.bincount(index[index >= 0], minlength=size)
     return bool((index >= 0).all() and (counts == counts[0]).all())
-
-
-def _value(op: Operation, name: str) -> Value:
-    value = op.arguments[name]
-    assert isinstance(value, Value)
-    return value
 
 
 NORMS: Mapping[str, Handler] = {

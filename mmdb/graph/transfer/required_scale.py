@@ -107,7 +107,7 @@ class RequiredScale:
                 self._ask_input_of_head(op, other)
 
     def _ask_query(self, op: Operation, other: Operation) -> None:
-        query, key = _value(op, "query"), _value(op, "key")
+        query, key = op.value("query"), op.value("key")
         index = self._contracted(op, "query", other, "query")
         if index is None:
             return
@@ -120,7 +120,7 @@ class RequiredScale:
             )
 
     def _ask_first_factor(self, op: Operation, other: Operation) -> None:
-        one, two = _value(op, "self"), _value(op, "other")
+        one, two = op.value("self"), op.value("other")
         if self._child.parameter_of(one) or self._child.parameter_of(two):
             return
         index = self._contracted(op, "self", other, "self")
@@ -142,11 +142,11 @@ class RequiredScale:
         return total * self._shares.of(index, f"{other.operation}") / own
 
     def _contracted(self, op: Operation, name: str, other: Operation, its: str) -> Index | None:
-        one, another = _value(op, name), _value(other, its)
+        one, another = op.value(name), other.value(its)
         return self._indices.index(self._child[one][-1], self._parent[another][-1])
 
     def _ask_input_of_head(self, op: Operation, other: Operation) -> None:
-        weight = _value(op, "weight")
+        weight = op.value("weight")
         lookup = self._tied.get(weight)
         if lookup is None:
             return
@@ -161,8 +161,8 @@ class RequiredScale:
         numbers = np.zeros(len(index))
         numbers[live] = self._shares.of(index[live], f"{weight.operation}") / columns[live]
         if not index_arrays.is_trivial(numbers):
-            ndim = len(self._child[_value(op, "input")])
-            self._ask(_value(op, "input"), index_arrays.placed_at(numbers, ndim - 1, ndim))
+            ndim = len(self._child[op.value("input")])
+            self._ask(op.value("input"), index_arrays.placed_at(numbers, ndim - 1, ndim))
 
     # -- where they go --------------------------------------------------------------
 
@@ -202,7 +202,7 @@ def attention_scale(axes: Axes, op: Operation) -> float:
     scale = op.arguments.get("scale")
     if isinstance(scale, int | float):
         return float(scale)
-    return 1.0 / math.sqrt(axes[_value(op, "query")][-1].size)
+    return 1.0 / math.sqrt(axes[op.value("query")][-1].size)
 
 
 def scalar_ratio(op: Operation, other: Operation) -> float | None:
@@ -217,18 +217,12 @@ def scalar_ratio(op: Operation, other: Operation) -> float | None:
     return another / one if op.op == "div" else one / another
 
 
-def _value(op: Operation, name: str) -> Value:
-    value = op.arguments[name]
-    assert isinstance(value, Value)
-    return value
-
-
 def _tied(axes: Axes) -> dict[Value, Operation]:
     """Return the embedding that reads a weight, of weights that a linear layer reads, too."""
     found: dict[Value, Operation] = {}
     for op in axes.flow.operations:
         if op.op == "embedding":
-            found.setdefault(_value(op, "weight"), op)
+            found.setdefault(op.value("weight"), op)
     return {
         value: op
         for value, op in found.items()

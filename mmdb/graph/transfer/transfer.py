@@ -100,8 +100,6 @@ def _tensor(
 
 
 FRESH = "fresh"
-#: What `Origin.operator` may be; "+shrink" follows where the tensor was shrunk.
-OPERATORS = ("copy", "widen", "narrow", "kernel", "deepen", "identity", FRESH)
 _MOST_REASONS = 64
 _PRECISE = (torch.float32, torch.float64)
 _FAILURES = (
@@ -135,7 +133,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
+class TensorTransfer:
     """What the child starts from.
 
     Attributes:
@@ -164,7 +162,7 @@ def transfer(
     shrink: float | None = None,
     perturb: float | None = None,
     check: Check | None = None,
-) -> Transfer:
+) -> TensorTransfer:
     """Return tensors for the child; whatever the op graphs are, each has one.
 
     Constants of both models (masks, angles) whose numbers are not known are taken as equal where
@@ -233,7 +231,7 @@ class _Result:
         self._exact = not self._reasons
         self._made: dict[str, tuple[Tensor, Origin]] = {}
 
-    def transfer(self) -> Transfer:
+    def transfer(self) -> TensorTransfer:
         """Return all tensors."""
         self._check_buffers()
         tensors: dict[str, Tensor] = {}
@@ -247,7 +245,7 @@ class _Result:
         for path, first in firsts.items():
             tensors[path], origin = self._made[first]
             origins.append(replace(origin, path=path))
-        return Transfer(
+        return TensorTransfer(
             tensors=tensors,
             origins=tuple(origins),
             exact=self._exact,
@@ -358,15 +356,15 @@ def _in_double(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {path: made[id(tensor)] for path, tensor in tensors.items()}
 
 
-def _all_fresh(fresh: Mapping[str, Tensor], reason: str) -> Transfer:
+def _all_fresh(fresh: Mapping[str, Tensor], reason: str) -> TensorTransfer:
     origins = [Origin(path=p, parent=None, operator=FRESH, fraction=0.0) for p in fresh]
     tensors = {path: tensor.detach().clone() for path, tensor in fresh.items()}
-    return Transfer(tensors=tensors, origins=tuple(origins), exact=False, reasons=(reason,))
+    return TensorTransfer(tensors=tensors, origins=tuple(origins), exact=False, reasons=(reason,))
 
 
 def _shrunk(
-    made: Transfer, fresh: Mapping[str, Tensor], child: OpGraph, shrink: float, perturb: float
-) -> Transfer:
+    made: TensorTransfer, fresh: Mapping[str, Tensor], child: OpGraph, shrink: float, perturb: float
+) -> TensorTransfer:
     if shrink == 1 and perturb == 0:
         return made
     buffers = {op.path for op in child.operations if op.op == BUFFER}
@@ -385,4 +383,4 @@ def _shrunk(
         tensors[origin.path] = done[id(tensor)]
         origins[place] = replace(origin, operator=f"{origin.operator}+shrink")
     reasons = (*made.reasons, f"shrunk to {shrink:g}, {perturb:g} of the child's own added")
-    return Transfer(tensors=tensors, origins=tuple(origins), exact=False, reasons=reasons)
+    return TensorTransfer(tensors=tensors, origins=tuple(origins), exact=False, reasons=reasons)

@@ -20,15 +20,13 @@ from mmdb.graph.transfer.weightless_rules import contract
 
 def linear(carry: Propagation, op: Operation) -> None:
     """out = x @ weight.T + bias."""
-    _read(
-        carry, op, _value(op, "input"), _value(op, "weight"), op.arguments["bias"], (-1, 1, 0, -1)
-    )
+    _read(carry, op, op.value("input"), op.value("weight"), op.arguments["bias"], (-1, 1, 0, -1))
 
 
 def addmm(carry: Propagation, op: Operation) -> None:
     """out = self + mat1 @ mat2; baddbmm, too."""
     names = ("mat1", "mat2") if op.op == "addmm" else ("batch1", "batch2")
-    one, two = (_value(op, name) for name in names)
+    one, two = (op.value(name) for name in names)
     if carry.child.parameter_of(two) is None:
         contract(carry, op, one, two)
     else:
@@ -38,7 +36,7 @@ def addmm(carry: Propagation, op: Operation) -> None:
 
 def matmul(carry: Propagation, op: Operation) -> None:
     """out = self @ other, either of them a weight, or none."""
-    one, two = _value(op, "self"), _value(op, "other")
+    one, two = op.value("self"), op.value("other")
     ndims = len(carry.child[one]), len(carry.child[two])
     if carry.child.parameter_of(two) is not None and ndims[1] > 1:
         _read(carry, op, one, two, None, (-1, ndims[1] - 2, ndims[1] - 1, -1))
@@ -50,21 +48,21 @@ def matmul(carry: Propagation, op: Operation) -> None:
 
 def convolution(carry: Propagation, op: Operation) -> None:
     """Convolutions of every kind."""
-    weight = _value(op, "weight")
+    weight = op.value("weight")
     other = carry.matched(op)
     if weight in carry.images.parameters and other is not None and other.op == op.op:
         image = carry.images.image(weight)
         if image is not None and not carry.images.set_taps(weight, op, other):
             carry.fail(op, "the parent's kernel has no place in it")
-    if carry.has_new(op, _value(op, "input"), range(2, len(op.shape))):
+    if carry.has_new(op, op.value("input"), range(2, len(op.shape))):
         carry.fail(op, "some places are new")
     axes = (1, 0, 1, 1) if op.arguments["transposed"] else (1, 1, 0, 1)
-    _read(carry, op, _value(op, "input"), weight, op.arguments["bias"], axes)
+    _read(carry, op, op.value("input"), weight, op.arguments["bias"], axes)
 
 
 def embedding(carry: Propagation, op: Operation) -> None:
     """Rows of a table."""
-    weight = _value(op, "weight")
+    weight = op.value("weight")
     out = Value(op.ordinal)
     if carry.images.image(weight) is None:
         return
@@ -163,7 +161,7 @@ def _hand_on(
 ) -> None:
     """Let a new layer give what it reads."""
     one, two = carry.child[x][of_x], carry.child[Value(op.ordinal)][of_out]
-    weight, bias = _value(op, "weight"), op.arguments["bias"]
+    weight, bias = op.value("weight"), op.arguments["bias"]
     centre = (centre_of(op, carry.child) or ()) if op.op == "convolution" else ()
     groups = cast("int", op.arguments.get("groups", 1))
     indices = []
@@ -254,8 +252,8 @@ def recurrent(carry: Propagation, op: Operation) -> None:
         layers = recurrent_layers(op)
     except ValueError:
         return
-    given = carry.along(op, _value(op, "input"), -1)
-    if carry.has_new(op, _value(op, "input"), (0, 1)):
+    given = carry.along(op, op.value("input"), -1)
+    if carry.has_new(op, op.value("input"), (0, 1)):
         carry.fail(op, "new elements are read")
     for layer in layers:
         for weights in layer:
@@ -281,12 +279,6 @@ def _read_in_cell(carry: Propagation, op: Operation, weight: Value, given: Facto
     amount = total(index, size, own, factors)
     if amount is None or not index_arrays.same(np.array(amount), np.ones(())):
         carry.fail(op, "it does not read all that the parent's reads")
-
-
-def _value(op: Operation, name: str) -> Value:
-    value = op.arguments[name]
-    assert isinstance(value, Value)
-    return value
 
 
 LAYERS: Mapping[str, Handler] = {

@@ -48,7 +48,7 @@ def _apart(carry: Propagation, op: Operation, value: Value, axis: int) -> tuple[
 
 def attention(carry: Propagation, op: Operation) -> None:
     """softmax(query @ key.T * scale) @ value."""
-    query, key, value = (_value(op, name) for name in ("query", "key", "value"))
+    query, key, value = (op.value(name) for name in ("query", "key", "value"))
     other, found = carry.matched(op), carry.index(op, query, -1)
     if other is not None and found is not None:
         amount = total(*found, carry.along(op, query, -1), carry.along(op, key, -1))
@@ -85,12 +85,6 @@ def einsum(carry: Propagation, op: Operation) -> None:
         amount = total(index, size, np.ones(len(index)), shares)
         if amount is None or abs(amount - 1) > 1e-9:
             carry.fail(op, "copies are counted as often as there are of them")
-
-
-def _value(op: Operation, name: str) -> Value:
-    value = op.arguments[name]
-    assert isinstance(value, Value)
-    return value
 
 
 PRODUCTS: Mapping[str, Handler] = {"scaled_dot_product_attention": attention, "einsum": einsum}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmdb.graph.ops.capture import Forward, capture
+from mmdb.graph.ops.capture_mode import tensors_in
 from mmdb.graph.ops.known_values import Inputs
 from mmdb.graph.ops.op_graph import CannotTrace, OpGraph, TooManyOperations
 from mmdb.graph.ops.tensor_contents import empty_twin, single
@@ -156,7 +157,7 @@ def update_of(shapes: Sequence[tuple[int, ...]], make: MakeOptimizer | None) -> 
         step(optimizer)
         counting.forget()
         step(optimizer)
-    state = list(_tensors(optimizer.state.values()))
+    state = list(tensors_in(optimizer.state.values()))
     return Update(
         flops=counting.flops,
         read=counting.read,
@@ -185,13 +186,13 @@ class _Counting(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         result = _run(func, args, kwargs or {})
-        results = list(_tensors([result]))
+        results = list(tensors_in([result]))
         self.calls += 1
         if not any(one.is_meta for one in results) or func.is_view:
             return result
         self.flops += sum(one.numel() for one in results)
         self.written += sum(map(_bytes, results))
-        self.read += sum(map(_bytes, _tensors([*args, *(kwargs or {}).values()])))
+        self.read += sum(map(_bytes, tensors_in([*args, *(kwargs or {}).values()])))
         return result
 
 
@@ -207,7 +208,7 @@ def _run(func: Any, args: Sequence[Any], kwargs: Any) -> Any:
             return 1.0
         if func._schema.name.endswith("_"):
             return first
-        others = [one for one in _tensors(args) if one.shape != first.shape and one.ndim]
+        others = [one for one in tensors_in(args) if one.shape != first.shape and one.ndim]
         if func._schema.name in _ELEMENTWISE and not others:
             return torch.empty(first.shape, dtype=first.dtype, device="meta")
     return func(*args, **kwargs)
@@ -221,16 +222,6 @@ _ELEMENTWISE = frozenset(
         "zeros_like", "full_like", "where",
     )
 )  # fmt: skip
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, tuple | list):
-            yield from _tensors(value)
-        elif isinstance(value, dict):
-            yield from _tensors(value.values())
 
 
 def _bytes(tensor: Tensor) -> int:

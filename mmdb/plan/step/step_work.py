@@ -90,10 +90,6 @@ class Work:
         """Return the bytes of weights, buffers and optimizer state."""
         return self.parameter_bytes + self.buffer_bytes + self.update.state_bytes
 
-    def kept_bytes(self, batch: int) -> float:
-        """Return the bytes that lie between forward and backward, without the batch itself."""
-        return float(self.kept.at(batch)[0])
-
     def peak_bytes(self, batch: int) -> float:
         """Return the most that a step holds: state, gradients, activations and workspaces."""
         return self.state_bytes + max(self._computing(batch), self._updating(batch))

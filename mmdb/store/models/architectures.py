@@ -14,7 +14,7 @@ from mmdb.errors import ArchitectureError, DefinitionMissing, WriteConflict
 from mmdb.graph.match.pack import PackedSkeleton, pack
 from mmdb.graph.match.packed_zoo import Stack, stack, unpack
 from mmdb.graph.ops.node_contraction import skeleton_of_architecture
-from mmdb.graph.trace.structure import Architecture, GraphEdge, GraphNode, TensorSpec
+from mmdb.graph.trace.structure import GraphEdge, GraphNode, NetworkGraph, TensorSpec
 from mmdb.store.models.model_rows import SavedModel
 
 _ZOO_QUERIES, _ARCHITECTURE_QUERIES = load("zoo"), load("architectures")
@@ -24,7 +24,7 @@ VERSION = 1
 _BATCH = 2000
 
 
-def put_outline(connection: Connection, architecture_id: int, structure: Architecture) -> None:
+def put_outline(connection: Connection, architecture_id: int, structure: NetworkGraph) -> None:
     """Store the outline of an architecture; one that is too large has none.
 
     Such a model is never found as a parent.
@@ -36,7 +36,7 @@ def put_outline(connection: Connection, architecture_id: int, structure: Archite
     connection.run(_ZOO_QUERIES.add_outline, **_row(architecture_id, packed))
 
 
-def outlined(structure: Architecture) -> PackedSkeleton:
+def outlined(structure: NetworkGraph) -> PackedSkeleton:
     """Return the packed outline of a structure.
 
     Raises:
@@ -97,11 +97,11 @@ def _is_read_only(connection: Connection) -> bool:
     return bool(connection.rows(_ZOO_QUERIES.is_read_only)[0]["read_only"])
 
 
-def read_structure(connection: Connection, architecture_id: int) -> Architecture:
+def read_structure(connection: Connection, architecture_id: int) -> NetworkGraph:
     """Return an architecture as it is stored: without paths."""
     nodes = connection.rows(_ARCHITECTURE_QUERIES.read_nodes, architecture_id=architecture_id)
     edges = connection.rows(load("sync").read_edges, architecture_id=architecture_id)
-    return Architecture(
+    return NetworkGraph(
         nodes=tuple(
             GraphNode(
                 ordinal=row["ordinal"],
@@ -120,7 +120,7 @@ def read_structure(connection: Connection, architecture_id: int) -> Architecture
     )
 
 
-def saved_architecture(connection: Connection, model: SavedModel) -> Architecture:
+def saved_architecture(connection: Connection, model: SavedModel) -> NetworkGraph:
     """Return a model's architecture as it is stored.
 
     Raises:
@@ -171,7 +171,7 @@ class SharedPrefix:
     parameter_bytes: int
 
 
-def put_architecture(connection: Connection, structure: Architecture) -> int:
+def put_architecture(connection: Connection, structure: NetworkGraph) -> int:
     """Return the number of an architecture, which is stored where it is new."""
     name = structure.canonical_hash
     if known := connection.rows(_Q.find_architecture, canonical_hash=name):
@@ -200,7 +200,7 @@ def put_architecture(connection: Connection, structure: Architecture) -> int:
     return architecture_id
 
 
-def _prefix_rows(structure: Architecture) -> list[dict[str, object]]:
+def _prefix_rows(structure: NetworkGraph) -> list[dict[str, object]]:
     """Return the beginnings in the order of their hashes, as every session adds them."""
     sizes = dict.fromkeys(structure.prefix_hashes, (0, 0))  # an input is nothing in common
     sizes |= {p.prefix_hash: (p.depth, p.prefix_bytes) for p in structure.prefixes}
@@ -210,7 +210,7 @@ def _prefix_rows(structure: Architecture) -> list[dict[str, object]]:
     ]
 
 
-def _node_rows(architecture_id: int, structure: Architecture) -> list[tuple[object, ...]]:
+def _node_rows(architecture_id: int, structure: NetworkGraph) -> list[tuple[object, ...]]:
     return [
         (
             architecture_id,
@@ -225,7 +225,7 @@ def _node_rows(architecture_id: int, structure: Architecture) -> list[tuple[obje
     ]
 
 
-def beginnings(structure: Architecture) -> Beginnings:
+def beginnings(structure: NetworkGraph) -> Beginnings:
     """Return the beginnings of an architecture."""
     return {p.prefix_hash: p.nodes for p in structure.prefixes}
 

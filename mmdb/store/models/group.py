@@ -12,7 +12,7 @@ from torch import nn
 
 from mmdb.data.dataset import find_decoding
 from mmdb.data.functions import find_factories
-from mmdb.data.transform.transform import Transform
+from mmdb.data.transform.transform import FittedTransform
 from mmdb.errors import InvalidInput, InvalidOption
 from mmdb.graph.grouped import EACH, Grouped
 from mmdb.messages import show
@@ -31,7 +31,7 @@ class GroupNetworks:
         trainable: by path of a network's tensor.
     """
 
-    transform: Transform | None
+    transform: FittedTransform | None
     network: nn.Module
     trainable: Mapping[str, bool]
 
@@ -115,7 +115,7 @@ def _copied(module: nn.Module) -> nn.Module:
     return own
 
 
-def _code(model: SavedModel, transform: Transform | None, value: object) -> int:
+def _code(model: SavedModel, transform: FittedTransform | None, value: object) -> int:
     """Return a group's place among the rows of tensors."""
     if transform is None:
         raise InvalidInput(

@@ -10,7 +10,7 @@ from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import CorruptTensor, ModelNotFound, TensorNotFound
 from mmdb.store.models.model_rows import SavedModel, StoredEntry, find_entries, is_listed
-from mmdb.store.tensors.reading import Encoding, find_encodings, holds
+from mmdb.store.tensors.reading import ChunkLayout, find_encodings, holds
 from mmdb.store.tensors.state_entries import layout_of_pack, view_of
 from mmdb.store.tensors.tensor_bytes import DTYPES, hash_of, tensor_hash
 
@@ -25,7 +25,7 @@ class TensorLocations:
         self,
         model: SavedModel,
         entries: Sequence[StoredEntry],
-        encodings: Mapping[int, Encoding],
+        encodings: Mapping[int, ChunkLayout],
     ) -> None:
         self.model, self.entries, self.encodings = model, entries, encodings
         self._by_path = {e.path: e for e in entries if e.kind != "storage"}
@@ -87,7 +87,7 @@ class TensorLocations:
             return None
         return self.model.pack_id if own.ordinal in self._offsets else own.tensor_id
 
-    def encoding(self, holder: int) -> Encoding:
+    def encoding(self, holder: int) -> ChunkLayout:
         """Return how a holder lies in its chunks.
 
         Raises:

@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 import blake3
 
+from mmdb.data.names import find_model_id as find_model_id
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import Queries, load
 from mmdb.errors import ModelNotFound
 from mmdb.graph.spec.factory_call import Outputs, Shape
-from mmdb.store.models.references import find_model_id as find_model_id
 from mmdb.store.tensors.state_entries import Entry
 
 _Q = load("models")

@@ -25,7 +25,7 @@ from mmdb.store.models.model_rows import (
 from mmdb.store.tensors.mapped import read_whole
 from mmdb.store.tensors.reading import (
     BadTensor,
-    Encoding,
+    ChunkLayout,
     Span,
     find_bad_chunk,
     read_spans,
@@ -247,7 +247,7 @@ class ModelReader:
     def _read(
         self,
         catalogs: Sequence[TensorLocations],
-        encodings: Sequence[Encoding],
+        encodings: Sequence[ChunkLayout],
         work: Callable[[Connection], _Result],
         size: int | None = None,
     ) -> _Result:

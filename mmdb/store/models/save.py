@@ -24,7 +24,7 @@ from mmdb.errors import (
     NoParent,
     WriteConflict,
 )
-from mmdb.graph.trace.structure import Architecture
+from mmdb.graph.trace.structure import NetworkGraph
 from mmdb.store.models.approach import ApproachChoice, SaveAmounts, decide, parse_options, rates_of
 from mmdb.store.models.architectures import put_architecture
 from mmdb.store.models.delta_base import find_base
@@ -81,9 +81,9 @@ class About:
     definition: ModelDefinition | None = None
     #: Finds the definition where none is given and the parent's is of another architecture.
     define: Callable[[], ModelDefinition | None] = lambda: None
-    structure: Architecture | None = None
+    structure: NetworkGraph | None = None
     #: Finds the structure where none is given; None: the parent's, where it has the same tensors.
-    trace: Callable[[], Architecture | None] = lambda: None
+    trace: Callable[[], NetworkGraph | None] = lambda: None
     dataset_id: int | None = None
     candidate_id: int | None = None
     base: str | None = None  # of an adapter without a parent: the model that differences are to

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from mmdb.db.connection import Connection
-from mmdb.graph.trace.structure import Architecture
+from mmdb.graph.trace.structure import NetworkGraph
 from mmdb.store.parents.choice import Limits, ParentChoice, ParentGoal, ParentMatch
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ __all__ = ["Limits", "ParentChoice", "ParentGoal", "ParentMatch", "choose_parent
 
 def choose_parent(
     connection: Connection,
-    child: Architecture,
+    child: NetworkGraph,
     goal: ParentGoal | None = None,
     *,
     parent: str | None = None,

@@ -16,7 +16,7 @@ from mmdb.errors import DefinitionMissing
 from mmdb.graph.match.pack import PackedSkeleton
 from mmdb.graph.match.packed_zoo import PackedZoo, Stack
 from mmdb.graph.match.zoo_search import Match, search
-from mmdb.graph.trace.structure import Architecture
+from mmdb.graph.trace.structure import NetworkGraph
 from mmdb.store.models.architectures import outlined, stacked_outlines
 from mmdb.store.models.model_rows import find_model
 from mmdb.store.parents.choice import Limits, ParentChoice, ParentGoal, ParentMatch, Sample, rerank
@@ -132,7 +132,7 @@ _MEASURED = (
 
 def choose(
     connection: Connection,
-    child: Architecture,
+    child: NetworkGraph,
     goal: ParentGoal,
     *,
     parent: str | None,

@@ -35,7 +35,7 @@ from mmdb.store.tensors.codec import encode, needs_base
 from mmdb.store.tensors.pipeline import pipeline
 from mmdb.store.tensors.reading import (
     BadTensor,
-    Encoding,
+    ChunkLayout,
     Whole,
     bytes_of,
     find_encodings,
@@ -263,7 +263,7 @@ def _check(connection: Connection, tensor_ids: Sequence[int], verify: Verify) ->
     """Decode tensors and compare them with their hashes; raises BadTensor."""
     step = {"full": 1, "sampled": SAMPLED_EVERY, "none": 0}[verify]
     encodings = find_encodings(connection, tensor_ids[::step]) if step and tensor_ids else {}
-    group: list[Encoding] = []
+    group: list[ChunkLayout] = []
     for encoding in encodings.values():
         if group and sum(e.byte_count for e in group) + encoding.byte_count > _CHECKED_BYTES:
             read_tensors(connection, group, checked={e.tensor_id for e in group})

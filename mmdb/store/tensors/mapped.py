@@ -22,7 +22,7 @@ import torch
 from mmdb.data import node_cache
 from mmdb.db.connection import Connection
 from mmdb.store.tensors.pipeline import pipeline
-from mmdb.store.tensors.reading import Encoding, find_encodings, read_tensors
+from mmdb.store.tensors.reading import ChunkLayout, find_encodings, read_tensors
 from mmdb.store.tensors.tensor_bytes import DTYPES, tensor_hash
 
 #: Bytes of tensors from which on a file is worth its place.
@@ -42,7 +42,7 @@ _REMEMBERED = 1000
 
 def read_whole(
     connection: Connection,
-    encodings: Sequence[Encoding],
+    encodings: Sequence[ChunkLayout],
     *,
     checked: Collection[int] = (),
     pinned: bool = False,
@@ -73,13 +73,13 @@ def read_whole(
     return read_tensors(connection, encodings, checked=checked)
 
 
-def _key(encodings: Sequence[Encoding]) -> bytes:
+def _key(encodings: Sequence[ChunkLayout]) -> bytes:
     """Return what names a file; teams that have the same tensors have them by other numbers."""
     named = (e.tensor_id.to_bytes(8, "little") + e.tensor_hash for e in encodings)
     return blake3.blake3(b"".join(named)).digest()
 
 
-def _places(encodings: Sequence[Encoding]) -> tuple[dict[int, int], int]:
+def _places(encodings: Sequence[ChunkLayout]) -> tuple[dict[int, int], int]:
     """Return the first byte of each tensor by its tensor_id, and the bytes of the file."""
     places, end = {}, 0
     for encoding in encodings:
@@ -91,7 +91,7 @@ def _places(encodings: Sequence[Encoding]) -> tuple[dict[int, int], int]:
 
 def _map(
     path: Path,
-    encodings: Sequence[Encoding],
+    encodings: Sequence[ChunkLayout],
     places: Mapping[int, int],
     size: int,
     threads: int,
@@ -110,10 +110,10 @@ def _map(
     stamp = _stamp(there)
     memory = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
 
-    def piece(encoding: Encoding) -> np.ndarray:
+    def piece(encoding: ChunkLayout) -> np.ndarray:
         return memory[places[encoding.tensor_id] :][: encoding.byte_count]
 
-    def is_right(encoding: Encoding) -> bool:
+    def is_right(encoding: ChunkLayout) -> bool:
         found = tensor_hash(encoding.dtype, encoding.shape, piece(encoding))
         return found == encoding.tensor_hash
 
@@ -141,7 +141,7 @@ def _remember(path: Path, stamp: _Stamp) -> None:
 
 def _write(
     connection: Connection,
-    encodings: Sequence[Encoding],
+    encodings: Sequence[ChunkLayout],
     places: Mapping[int, int],
     size: int,
     key: bytes,

@@ -58,7 +58,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Encoding:
+class ChunkLayout:
     """How a tensor lies in its chunks."""
 
     tensor_id: int
@@ -74,7 +74,7 @@ class Encoding:
     byte_count: int
 
     @classmethod
-    def from_row(cls, row: Row) -> Encoding:
+    def from_row(cls, row: Row) -> ChunkLayout:
         """Return the value of a row of `find_encodings`."""
         return cls(**(dict(row) | {"shape": tuple(row["shape"])}))
 
@@ -98,10 +98,10 @@ def holds(dtype: torch.dtype, shape: Sequence[int], byte_count: int) -> bool:
     return min(shape, default=0) >= 0 and math.prod(shape) * dtype.itemsize == byte_count
 
 
-def find_encodings(connection: Connection, tensor_ids: Collection[int]) -> dict[int, Encoding]:
+def find_encodings(connection: Connection, tensor_ids: Collection[int]) -> dict[int, ChunkLayout]:
     """Return the encodings of those tensors that have one, by tensor_id."""
     rows = connection.rows(_Q.find_encodings, tensor_ids=list(tensor_ids)) if tensor_ids else []
-    return {row["tensor_id"]: Encoding.from_row(row) for row in rows}
+    return {row["tensor_id"]: ChunkLayout.from_row(row) for row in rows}
 
 
 def bytes_of(tensor: torch.Tensor) -> np.ndarray:
@@ -118,7 +118,7 @@ class _Target:
     """A tensor while its chunks arrive."""
 
     def __init__(
-        self, encoding: Encoding, *, checked: bool, pinned: bool, taker: Taker | None
+        self, encoding: ChunkLayout, *, checked: bool, pinned: bool, taker: Taker | None
     ) -> None:
         encoding.check()
         self.encoding, self.byte_count = encoding, encoding.byte_count
@@ -192,7 +192,7 @@ class _Target:
             self._fail(f"{len(self._left)} of its chunks are missing")
 
 
-def _decode(encoding: Encoding, ordinal: int, codec: int, data: bytes, out: np.ndarray) -> None:
+def _decode(encoding: ChunkLayout, ordinal: int, codec: int, data: bytes, out: np.ndarray) -> None:
     """Decode a chunk; a difference is one to what `out` holds."""
     try:
         decode(codec, data, encoding.word, out, out)
@@ -201,7 +201,7 @@ def _decode(encoding: Encoding, ordinal: int, codec: int, data: bytes, out: np.n
 
 
 def _decode_base(
-    encoding: Encoding, ordinal: int, codec: int, data: bytes, out: np.ndarray
+    encoding: ChunkLayout, ordinal: int, codec: int, data: bytes, out: np.ndarray
 ) -> None:
     """Decode a chunk of a tensor's base, whose last one may be shorter or longer: see `fitted`."""
     size = encoding.chunk_bytes
@@ -216,7 +216,7 @@ def _decode_base(
 
 def read_tensors(
     connection: Connection,
-    encodings: Sequence[Encoding],
+    encodings: Sequence[ChunkLayout],
     *,
     checked: Collection[int] = (),
     pinned: bool = False,
@@ -308,7 +308,7 @@ def _decode_chunks(
 class Span:
     """Bytes start..stop of a tensor, one or more."""
 
-    encoding: Encoding
+    encoding: ChunkLayout
     start: int
     stop: int
 
@@ -419,7 +419,7 @@ def _checked(
     return [row for (row,) in there]
 
 
-def find_bad_chunk(connection: Connection, encoding: Encoding) -> BadTensor:
+def find_bad_chunk(connection: Connection, encoding: ChunkLayout) -> BadTensor:
     """Return what is wrong with a tensor whose bytes are not those of its hash."""
     size = encoding.chunk_bytes
     try:

@@ -21,7 +21,7 @@ from mmdb.store.tensors.codec import encode, needs_base
 from mmdb.store.tensors.pipeline import batches, pipeline
 from mmdb.store.tensors.reading import (
     BadTensor,
-    Encoding,
+    ChunkLayout,
     Whole,
     bytes_of,
     find_encodings,
@@ -81,7 +81,7 @@ def forget(connection: Connection) -> None:
     _right.pop(connection, None)
 
 
-def _find_damage(connection: Connection, encodings: Sequence[Encoding]) -> BadTensor | None:
+def _find_damage(connection: Connection, encodings: Sequence[ChunkLayout]) -> BadTensor | None:
     try:
         read_tensors(connection, encodings, checked={e.tensor_id for e in encodings})
     except BadTensor as error:
@@ -300,7 +300,7 @@ def _write(connection: Connection, group: Sequence[Content], stored: Stored) -> 
     stored.added += len(group)
 
 
-_Bases = dict[int, tuple[Encoding, np.ndarray]]  # base as asked for -> base as used, its bytes
+_Bases = dict[int, tuple[ChunkLayout, np.ndarray]]  # base as asked for -> base as used, its bytes
 
 
 def _read_bases(connection: Connection, group: Sequence[Content]) -> _Bases:

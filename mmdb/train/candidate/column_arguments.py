@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mmdb.data.decoding import Column, Decoding
-from mmdb.data.transform.transform import Transform
+from mmdb.data.transform.transform import FittedTransform
 from mmdb.errors import ArchitectureError, FactoryFailed, InvalidOption
 from mmdb.graph.spec.factory_call import resolve
 from mmdb.graph.spec.parse import parse
@@ -147,6 +147,6 @@ def _runs(column: Column) -> Iterator[list[str | int]]:
             yield ["plain" if name in _PLAIN else "number", 1]
 
 
-def _dimension(given: Transform) -> int:
+def _dimension(given: FittedTransform) -> int:
     asked = given.parameters.get("dimension")
     return int(asked) if asked else min(_LARGEST_DIMENSION, 4 + (given.codes or 0) // 8)

@@ -22,7 +22,7 @@ Weight = Tensor | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class MetricSpec:
     """A metric and which way is better."""
 
     maximize: bool
@@ -344,8 +344,8 @@ def explained_variance(output: Tensor, y: Tensor, weight: Weight = None) -> floa
     return r2(output.double() - _mean(difference, weight), y, weight)
 
 
-def _only(task: Task, compute: Compute, *arguments: str, maximize: bool) -> Metric:
-    return Metric(maximize=maximize, by_task={task: compute}, arguments=frozenset(arguments))
+def _only(task: Task, compute: Compute, *arguments: str, maximize: bool) -> MetricSpec:
+    return MetricSpec(maximize=maximize, by_task={task: compute}, arguments=frozenset(arguments))
 
 
 _OF_GUESSES = (
@@ -355,16 +355,16 @@ _OF_GUESSES = (
 #: Metrics of classes that look at nothing but which one is guessed.
 OF_GUESSES = frozenset(of.__name__ for of in _OF_GUESSES)
 
-METRICS: dict[str, Metric] = {
+METRICS: dict[str, MetricSpec] = {
     **{of.__name__: _only("classification", of, maximize=True) for of in _OF_GUESSES},
     "top_k": _only("classification", top_k, "k", maximize=True),
     "brier": _only("classification", brier, maximize=False),
-    "auc": Metric(maximize=True, by_task={"classification": auc, "multilabel": label_auc}),
-    "average_precision": Metric(
+    "auc": MetricSpec(maximize=True, by_task={"classification": auc, "multilabel": label_auc}),
+    "average_precision": MetricSpec(
         maximize=True,
         by_task={"classification": average_precision, "multilabel": label_average_precision},
     ),
-    "log_loss": Metric(
+    "log_loss": MetricSpec(
         maximize=False,
         by_task={
             "classification": log_loss,
@@ -395,6 +395,6 @@ DEFAULTS: dict[Task, tuple[str, ...]] = {
 }
 
 
-def metrics_of(target: Target) -> dict[str, Metric]:
+def metrics_of(target: Target) -> dict[str, MetricSpec]:
     """Return the metrics of a target's task by name."""
     return {name: metric for name, metric in METRICS.items() if target.task in metric.by_task}

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from mmdb.db.connection import Row
+from mmdb.db.connection import Connection, Row
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
@@ -259,3 +259,11 @@ def _prune(
     for row in connection.rows(load("nodes").find_checkpoints_at, **place):
         if row["epoch"] <= epoch and bytes(row["state_hash"]).hex() not in kept:
             drop_checkpoint(connection, candidate_id, row)
+
+
+def forget_states(connection: Connection, candidate_ids: Iterable[int]) -> None:
+    """Forget states in flight that this process holds; those of a node go with its sessions."""
+    memory: dict[int, object] | None = getattr(connection, "in_flight", None)
+    if memory is not None:
+        for candidate_id in candidate_ids:
+            memory.pop(candidate_id, None)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mmdb.data.dataset import Dataset
+from mmdb.data.dataset import StoredDataset
 from mmdb.errors import InvalidOption
 from mmdb.train.candidate.column_arguments import runs_of
 
@@ -49,7 +49,7 @@ DEFAULTS_PER_GROUP = RunDefaults(
 )
 
 
-def defaults_of(dataset: Dataset) -> RunDefaults:
+def defaults_of(dataset: StoredDataset) -> RunDefaults:
     """Return the architecture that fits a dataset's rows.
 
     Raises:

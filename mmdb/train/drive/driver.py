@@ -17,18 +17,18 @@ from typing import TypeVar
 from mmdb.db.citus import is_spread
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
-from mmdb.db.totals import seal_some, unseal
+from mmdb.db.totals import seal_some
 from mmdb.db.url import AnyConnection
 from mmdb.errors import Cancelled, EngineError, MmdbError, NodeLost, WorkerDragged
-from mmdb.train.drive.cleanup import Janitor
+from mmdb.train.drive.cleanup import Janitor, forget_states
 from mmdb.train.drive.cluster_ledger import ClusterLedger
 from mmdb.train.drive.fair_queue import ENDING, FINAL, MAX_TROUBLES, TROUBLE, FairQueue
-from mmdb.train.drive.job import RunJob, forget_states, take_up
+from mmdb.train.drive.job import RunJob, take_up
 from mmdb.train.drive.locked_connection import LockedConnection
 from mmdb.train.drive.replanning import Replanner
 from mmdb.train.drive.run_requests import last_request, priority_of, requests_since
-from mmdb.train.drive.run_state import RunState
-from mmdb.train.drive.worker import Message, Worker
+from mmdb.train.drive.run_state import RunState, note_event
+from mmdb.train.drive.worker import Message, PoolWorker
 from mmdb.train.drive.worker_pool import (
     OrderRound,
     WorkerPool,
@@ -39,7 +39,7 @@ from mmdb.train.drive.worker_pool import (
 )
 from mmdb.train.ledger.run_options import Decide
 from mmdb.train.replay.summary import Summary, summarise
-from mmdb.train.schedule import Assignment, Done, Failed, Lost, Ready
+from mmdb.train.schedule import Done, Failed, HopAssignment, Lost, Ready
 from mmdb.train.values.seeds import MERGE, VALIDATION
 from mmdb.train.watch import Watch
 
@@ -78,7 +78,7 @@ class Driver:
         on_wait: Callable[[], None] = lambda: None,
         on_end: Callable[[str, MmdbError | None], None] = lambda run, error: None,
         decide: Decide | None = None,
-        workers_on: Callable[[str], Sequence[Worker]] | None = None,
+        workers_on: Callable[[str], Sequence[PoolWorker]] | None = None,
     ) -> None:
         """Drive over a session.
 
@@ -105,7 +105,7 @@ class Driver:
 
     # -- runs and workers --------------------------------------------------------
 
-    def add_worker(self, worker: Worker) -> None:
+    def add_worker(self, worker: PoolWorker) -> None:
         """Take a worker into the pool."""
         self._pool.add(worker)
 
@@ -386,7 +386,7 @@ class Driver:
 
     # -- hops --------------------------------------------------------------------------
 
-    def _start(self, job: RunJob, assignment: Assignment) -> None:
+    def _start(self, job: RunJob, assignment: HopAssignment) -> None:
         members = members_of(assignment)
         active = self._runs[job.name]
         if active.first_hop_at is None:  # before its first hop, which would delete the same totals
@@ -520,14 +520,4 @@ class Driver:
         self._on_end(name, error if isinstance(error, MmdbError) else None)
 
     def _note(self, job: RunJob, event: str, message: str | None = None) -> None:
-        """Note in `run_event` what happens to a run."""
-        query, count = load("runs").add_run_event, len(self._pool)
-        row = {"run_id": job.run.run_id, "event": event, "workers": count, "message": message}
-
-        def note(connection: AnyConnection) -> None:
-            with connection.transaction():
-                connection.run(query, **row)
-                if event == "started":
-                    unseal(connection, job.run.run_id)
-
-        self._control.do(note)
+        note_event(self._control, job.run.run_id, event, len(self._pool), message)

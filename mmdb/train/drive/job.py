@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from mmdb.db.citus import is_spread
-from mmdb.db.connection import Connection, Row
+from mmdb.db.connection import Row
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
 from mmdb.errors import (
@@ -19,6 +19,7 @@ from mmdb.errors import (
     PartitionUnreachable,
     RanOnCoordinator,
 )
+from mmdb.train.drive.cleanup import forget_states
 from mmdb.train.drive.locked_connection import LockedConnection
 from mmdb.train.drive.logged_search import Effect, LoggedSearch, Started, last_goals
 from mmdb.train.drive.run_state import (
@@ -31,7 +32,7 @@ from mmdb.train.drive.run_state import (
     search_of,
 )
 from mmdb.train.ledger.run_options import Decide, fix_strategy
-from mmdb.train.schedule import Assignment, Event, Schedule, ScheduledHop, TrainingProgress
+from mmdb.train.schedule import Event, HopAssignment, RunSchedule, ScheduledHop, TrainingProgress
 from mmdb.train.search import BUDGET, Goal, Stop, stops_early
 from mmdb.train.values.seeds import VALIDATION
 from mmdb.train.values.spec import Past
@@ -61,7 +62,7 @@ class RunJob:
         self.run = run
         self.hops = 0
         fuse = max(run.options.features.fuse, run.options.stack)
-        self.schedule = Schedule(run.workload, placement=run.placement, fuse=fuse)
+        self.schedule = RunSchedule(run.workload, placement=run.placement, fuse=fuse)
         self._groups = HopGroups(control, run)
         self._members: list[CandidateState] = []
         self._pasts: list[Past | None] = []  # on a cluster, of each candidate
@@ -138,7 +139,7 @@ class RunJob:
                 return self.run.part_ids[ordinal]
         return None
 
-    def durable(self, assignment: Assignment, rows: Sequence[Row]) -> list[Row]:
+    def durable(self, assignment: HopAssignment, rows: Sequence[Row]) -> list[Row]:
         """Return the rows of an assignment under way whose hops leave a checkpoint.
 
         Args:
@@ -158,7 +159,7 @@ class RunJob:
 
     # -- events ----------------------------------------------------------------
 
-    def assign(self, idle: Sequence[str], workers: int | None = None) -> list[Assignment]:
+    def assign(self, idle: Sequence[str], workers: int | None = None) -> list[HopAssignment]:
         """Return what idle workers are to start now; the search may have to think of something.
 
         Args:
@@ -232,7 +233,7 @@ class RunJob:
                     stop = Stop(candidate=ordinal, reason=BUDGET)
                     self._carry_out(self._search.take(stop))
 
-    def hear_all(self, assignment: Assignment, rows: Sequence[Row]) -> None:
+    def hear_all(self, assignment: HopAssignment, rows: Sequence[Row]) -> None:
         """Take in what the candidates of a validation reached, by its rows."""
         for candidate, row in zip(assignment.candidates, rows, strict=True):
             if row["objective"] is not None:
@@ -320,7 +321,7 @@ class RunJob:
         except (ConnectionLost, NodeLost):
             return False  # looked at again soon
         before, self._is_moved = self.schedule, False
-        self.schedule = Schedule(self.run.workload, placement=self.run.placement)
+        self.schedule = RunSchedule(self.run.workload, placement=self.run.placement)
         for ordinal, known in enumerate(before.progress):
             member = self.run.members[ordinal]
             progress = replace(
@@ -333,7 +334,7 @@ class RunJob:
             self._pasts[ordinal] = member.past
         return True
 
-    def recall(self, assignment: Assignment, done: bool) -> None:
+    def recall(self, assignment: HopAssignment, done: bool) -> None:
         """Remember a hop that is done, or may be; it may have settled what its candidate shares.
 
         Where the order is free another part may come after one that was lost, so nothing is sure
@@ -476,14 +477,6 @@ def take_up(
     except BaseException:
         control.unlock(run_id)
         raise
-
-
-def forget_states(connection: Connection, candidate_ids: Iterable[int]) -> None:
-    """Forget states in flight that this process holds; those of a node go with its sessions."""
-    memory: dict[int, object] | None = getattr(connection, "in_flight", None)
-    if memory is not None:
-        for candidate_id in candidate_ids:
-            memory.pop(candidate_id, None)
 
 
 def _record_failure(connection: AnyConnection, candidate_id: int, error: MmdbError) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import WriteConflict
+from mmdb.train.drive.candidate_creation import add_candidate
 from mmdb.train.drive.locked_connection import LockedConnection
-from mmdb.train.drive.run_creation import add_candidate
 from mmdb.train.search import (
     Decision,
     Entry,
@@ -49,21 +49,6 @@ class Started:
 
 #: What becomes of candidates, by ordinal.
 Effect = Started | Goal | Stop
-
-
-@dataclass(frozen=True, slots=True)
-class SearchOrder:
-    """The order in which a search has learnt of candidates: their ordinals."""
-
-    ordinals: tuple[int, ...] = ()
-
-    def ordinal(self, member: int) -> int:
-        """Return a member's ordinal in the run."""
-        return self.ordinals[member]
-
-    def member(self, ordinal: int) -> int:
-        """Return a candidate's number in the search."""
-        return self.ordinals.index(ordinal)
 
 
 class LoggedSearch:

@@ -1,4 +1,4 @@
-"""Creating runs, and candidates of runs that exist: what cannot train is refused here."""
+"""Creates runs; what cannot train is refused here."""
 
 from __future__ import annotations
 
@@ -7,29 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mmdb.arguments import check_seconds
-from mmdb.data.dataset import Dataset, dataset_of, find_dataset
+from mmdb.data.dataset import StoredDataset, dataset_of, find_dataset
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.names import check_name
 from mmdb.data.replay_sample import shard_of
 from mmdb.db.citus import is_spread
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.db.totals import unseal
 from mmdb.errors import (
     AlreadyExists,
     ArchitectureError,
-    CandidateNotFound,
     DatasetDropped,
-    InvalidHyperparameter,
     InvalidOption,
     ModelNotFound,
-    StateNotFound,
-    WriteConflict,
 )
 from mmdb.graph.spec.factory_call import Dtypes
 from mmdb.graph.spec.parse import parse
 from mmdb.messages import show
-from mmdb.store import states
 from mmdb.store.models.model_rows import find_model
 from mmdb.train.candidate.column_arguments import per_group, with_columns
 from mmdb.train.candidate.config import architecture_hash
@@ -37,7 +31,6 @@ from mmdb.train.candidate.losses import TrainRows
 from mmdb.train.candidate.measures import Objective, objective_of
 from mmdb.train.drive.candidate_check import CandidateCheck
 from mmdb.train.drive.defaults import DEFAULTS_PER_GROUP, defaults_of
-from mmdb.train.drive.run_requests import refuse_dropped
 from mmdb.train.drive.stack_choice import StackChoice, choose_stack, keep_steps
 from mmdb.train.features.feature_planning import check_request, with_transfer
 from mmdb.train.ledger.run_options import (
@@ -129,7 +122,7 @@ def create_run(
             raise InvalidOption("per is given with freeze_up_to.", hint="All of a group trains.")
         parsed = per_group(parsed, found.decoding, per)
     if strategy == SISA:
-        shards = _check_sharded(connection, found, asked, parsed, warm_start)
+        shards = _check_sharded(found, asked, parsed, warm_start)
         options = {**options, "shards": shards}
     parsed = with_columns(parsed, found.decoding, find_factories(connection))
     check = _check_of(connection, parsed, found, options)
@@ -208,7 +201,7 @@ def _check_grouped(asked: RunOptions, strategy: str, warm_start: str) -> None:
 
 
 def _check_averaged(
-    dataset: Dataset, objective: Objective | None, architecture: Mapping[str, Any]
+    dataset: StoredDataset, objective: Objective | None, architecture: Mapping[str, Any]
 ) -> None:
     """Check that the mean of candidates can be taken, and be found to be better."""
     if "mean" in architecture:
@@ -229,8 +222,7 @@ def _check_averaged(
 
 
 def _check_sharded(
-    connection: Connection,
-    dataset: Dataset,
+    dataset: StoredDataset,
     asked: RunOptions,
     architecture: Mapping[str, Any],
     warm_start: str,
@@ -297,7 +289,7 @@ def _parent_of(connection: Connection, warm_start: str, options: Mapping[str, An
 
 def _objective(
     connection: Connection,
-    dataset: Dataset,
+    dataset: StoredDataset,
     search: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> Objective | None:
@@ -320,7 +312,7 @@ def _objective(
 def _check_of(
     connection: Connection,
     architecture: Mapping[str, Any],
-    dataset: Dataset,
+    dataset: StoredDataset,
     options: Mapping[str, Any],
 ) -> CandidateCheck:
     counts, given = dataset.class_counts, dataset.input_dtype
@@ -396,111 +388,3 @@ def _add_candidates(
             for ordinal, start in enumerate(starts)
         ],
     )
-
-
-def add_candidate(
-    connection: Connection,
-    run_id: int,
-    config: Mapping[str, Any],
-    *,
-    parent: int | None = None,
-    epoch: int | None = None,
-) -> tuple[int, int]:
-    """Add a candidate to a run, in the caller's transaction; return its ordinal and id.
-
-    Args:
-        parent: ordinal of the candidate from whose state it starts; None for fresh weights.
-        epoch: epochs that the parent has done in that state; its last one if it is gone.
-    Raises:
-        WriteConflict: another session takes the same ordinal, or drops the parent's checkpoint.
-        StateNotFound: the parent has no checkpoint.
-    """
-    (run,) = connection.rows(_Q.find_new_candidate, run_id=run_id)
-    first = json.loads(run["options"]).get("first_candidate", 0)
-    (row,) = connection.rows(_Q.next_ordinal, run_id=run_id)
-    ordinal = int(row["ordinal"])
-    origin: dict[str, Any] = {"parent_id": None, "parent_state": None}
-    if parent is not None:
-        found = connection.rows(_Q.find_new_candidates, run_id=run_id, ordinal=parent)
-        parent_id = found[0]["candidate_id"]
-        origin = {"parent_id": parent_id, "parent_state": _state(connection, parent_id, epoch)}
-    (made,) = connection.rows(
-        _Q.add_candidate,
-        run_id=run_id,
-        ordinal=ordinal,
-        config=json.dumps(config),
-        seed=candidate_seed(run["seed"], first + ordinal),
-        architecture_hash=architecture_hash(json.loads(run["architecture"]), config),
-        **origin,
-    )
-    if parent is not None:
-        key = {"candidate_id": made["candidate_id"], "parent_id": origin["parent_id"]}
-        # The parent may train on and drop that checkpoint: if its row is there after its chunks
-        # were read, then they were whole.
-        for query in (_Q.copy_checkpoint_chunks, _Q.copy_checkpoint):
-            connection.run(query, **key, state_hash=origin["parent_state"])
-        if not states.checkpoints(connection, made["candidate_id"]):
-            raise WriteConflict(
-                "The parent has just dropped the checkpoint that was to be copied.",
-                hint="Clone it again: it has a newer one.",
-            )
-        if run["warm_start"] != OFF:
-            connection.run(_Q.inherit_warm_start, **key)
-    return ordinal, int(made["candidate_id"])
-
-
-def _state(connection: Connection, parent_id: int, epoch: int | None) -> bytes:
-    """Return the hash of the parent's checkpoint of an epoch, or of its last."""
-    found = [c for c in states.checkpoints(connection, parent_id) if c["epoch"] >= 0]
-    if not found:
-        raise StateNotFound(
-            f"Candidate {parent_id} has no checkpoint yet.",
-            hint="A checkpoint is made at the end of each epoch.",
-        )
-    wanted = [c for c in found if epoch is not None and c["epoch"] == epoch - 1]
-    return bytes((wanted or found)[-1]["state_hash"])
-
-
-def clone_candidate(
-    connection: Connection, candidate_id: int, changes: Mapping[str, Any]
-) -> tuple[int, int]:
-    """Add a clone of a candidate to its run: its last checkpoint, its configuration but `changes`.
-
-    A driver that trains the run takes it up; else the next one does.
-
-    Returns:
-        The clone's candidate_id and ordinal.
-    Raises:
-        CandidateNotFound, RunNotFound, StateNotFound, DatasetDropped, InvalidHyperparameter
-    """
-    from mmdb.train.features.feature_planning import check_same_frozen
-
-    rows = connection.rows(load("hops").find_candidate, candidate_id=candidate_id)
-    if not rows:
-        raise CandidateNotFound(f"Candidate {show(candidate_id)} does not exist.")
-    parent = rows[0]
-    refuse_dropped(parent)
-    config = json.loads(parent["config"])
-    fixed = sorted(key for key in changes if key.startswith("architecture."))
-    if fixed:
-        raise InvalidHyperparameter(
-            f"A clone cannot change {fixed[0]!r}.",
-            hint="It goes on from its parent's weights, which fit the parent's architecture.",
-        )
-    if dropped(connection, parent):
-        raise DatasetDropped(f"Dataset {parent['dataset']!r} has been dropped.")
-    check_same_frozen(config, changes)
-    config |= changes
-    check_config(connection, parent, config)
-    with connection.transaction():
-        ordinal, made = add_candidate(
-            connection, parent["run_id"], config, parent=parent["ordinal"]
-        )
-        unseal(connection, parent["run_id"])
-    return made, ordinal
-
-
-def dropped(connection: Connection, candidate: Row) -> bool:
-    """Return whether the dataset of a candidate is gone."""
-    key = {"candidate_id": candidate["candidate_id"], "dataset_id": candidate["dataset_id"]}
-    return bool(connection.rows(load("hops").find_end, **key)[0]["dropped"])

@@ -12,9 +12,8 @@ from mmdb.data.names import found_run
 from mmdb.db import citus
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
-from mmdb.errors import (
-    DatasetDropped,
-)
+from mmdb.db.totals import unseal
+from mmdb.errors import DatasetDropped
 from mmdb.train.hops.turn import ordinal_of, workload
 from mmdb.train.ledger.run_options import RunOptions, parse_run_options
 from mmdb.train.schedule import Placement, TrainingProgress, Workload
@@ -277,3 +276,18 @@ def _shape_of(config: Mapping[str, Any]) -> str:
         if isinstance(given.get(key), Mapping):
             given[key] = given[key].get("name")
     return json.dumps(given, sort_keys=True)
+
+
+def note_event(
+    control: LockedConnection, run_id: int, event: str, workers: int, message: str | None
+) -> None:
+    """Note in `run_event` what happens to a run; one that starts has no sealed totals any more."""
+    row = {"run_id": run_id, "event": event, "workers": workers, "message": message}
+
+    def note(connection: Connection) -> None:
+        with connection.transaction():
+            connection.run(_Q.add_run_event, **row)
+            if event == "started":
+                unseal(connection, run_id)
+
+    control.do(note)

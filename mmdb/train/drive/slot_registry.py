@@ -13,7 +13,7 @@ from mmdb.db.install import Mode
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.errors import EngineError, MmdbError, WorkerExists
-from mmdb.train.drive.worker import Worker
+from mmdb.train.drive.worker import PoolWorker
 from mmdb.train.values.runtime import start_without_signals
 
 #: Seconds between two signs of life, and seconds of silence after which a slot is taken for lost.
@@ -37,10 +37,10 @@ def is_alive(connection: Connection, worker_id: int) -> bool:
 
 
 def register(
-    connection: Connection, workers: Sequence[Worker], process: str, mode: Mode
-) -> dict[int, Worker]:
+    connection: Connection, workers: Sequence[PoolWorker], process: str, mode: Mode
+) -> dict[int, PoolWorker]:
     """Offer open workers as slots; return them by worker_id."""
-    found: dict[int, Worker] = {}
+    found: dict[int, PoolWorker] = {}
     with connection.transaction():
         for worker in workers:
             (row,) = connection.rows(

@@ -18,7 +18,7 @@ from mmdb.train.drive.driver import Driver
 from mmdb.train.drive.locked_connection import LockedConnection
 from mmdb.train.drive.run_state import RunState, load_run
 from mmdb.train.drive.server_worker import processors
-from mmdb.train.drive.worker import Worker, workers_of
+from mmdb.train.drive.worker import PoolWorker, workers_of
 from mmdb.train.ledger.run_options import Decide
 from mmdb.train.ledger.shards import shards_of
 from mmdb.train.replay.summary import Summary, summarise
@@ -69,7 +69,7 @@ def train(
     useful = count
     serial = itertools.count()
 
-    def workers_on(node: str) -> list[Worker]:
+    def workers_on(node: str) -> list[PoolWorker]:
         share = max(1, useful // max(len(nodes), 1))
         name = f"worker {next(serial)} on {node}"
         return workers_of(connection, share, devices=devices, name=name, nodes=[node])

@@ -30,7 +30,7 @@ from mmdb.train.hops.orders import Order
 from mmdb.train.values.runtime import trace_of
 
 
-class Worker(Protocol):
+class PoolWorker(Protocol):
     """One worker; its methods are called from one thread, `cancel` and `close` from any.
 
     Attributes:
@@ -76,7 +76,7 @@ def workers_of(
     devices: tuple[str, ...] = ("cpu",),
     name: str = "worker",
     nodes: Sequence[str] = (),
-) -> list[Worker]:
+) -> list[PoolWorker]:
     """Return `count` workers for the database that `connection` is open on.
 
     On a cluster each belongs to a node; there are as many on each, as far as possible, and one at
@@ -132,7 +132,7 @@ class Message:
     worker: str
     kind: Literal["ready", "done", "failed", "lost", "broken"]
     seconds: float = 0.0  # of a hop that is done, with its way there and back
-    rows: tuple[Row, ...] = ()  # of hops that are done; see `Worker.do`
+    rows: tuple[Row, ...] = ()  # of hops that are done; see `PoolWorker.do`
     error: MmdbError | None = None
 
 
@@ -144,7 +144,7 @@ class WorkerThread(threading.Thread):
     """Does what it is told with one worker, and reports into the inbox."""
 
     def __init__(
-        self, worker: Worker, inbox: queue.Queue[Message] | queue.Queue[Message | None]
+        self, worker: PoolWorker, inbox: queue.Queue[Message] | queue.Queue[Message | None]
     ) -> None:
         super().__init__(name=worker.name, daemon=True)
         self.worker = worker

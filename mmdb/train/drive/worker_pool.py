@@ -13,10 +13,10 @@ from mmdb.db.connection import Row
 from mmdb.errors import MmdbError
 from mmdb.train.drive.cleanup import UselessState
 from mmdb.train.drive.job import RunJob
-from mmdb.train.drive.worker import Message, Worker, WorkerThread
+from mmdb.train.drive.worker import Message, PoolWorker, WorkerThread
 from mmdb.train.group.rendezvous import Rendezvous
 from mmdb.train.hops.orders import FusedOrder, GroupOrder, HopOrder, MergeOrder, Order
-from mmdb.train.schedule import Assignment
+from mmdb.train.schedule import HopAssignment
 from mmdb.train.values.runtime import start_without_signals
 from mmdb.train.values.seeds import MERGE, VALIDATION
 from mmdb.train.values.spec import WorkerGroup
@@ -28,7 +28,7 @@ class OrderRound:
     """An assignment under way: one worker's hop, or a group's round with a worker for each rank."""
 
     job: RunJob
-    assignment: Assignment
+    assignment: HopAssignment
     waits_for: set[str]  # workers that have not answered yet
     sessions: Sequence[str]  # of the members, as the rendezvous knows them
     rows: list[Row] = field(default_factory=list)  # that they have answered with
@@ -42,7 +42,7 @@ class OrderRound:
 
 
 def orders_of(
-    job: RunJob, assignment: Assignment, meet: Callable[[Sequence[str]], Sequence[WorkerGroup]]
+    job: RunJob, assignment: HopAssignment, meet: Callable[[Sequence[str]], Sequence[WorkerGroup]]
 ) -> list[Order]:
     """Return what each worker of an assignment is told: one, or a group's in order of ranks."""
     hop, limit_s = assignment.hop, job.hop_limit_s
@@ -103,12 +103,12 @@ def orders_of(
     ]
 
 
-def members_of(assignment: Assignment) -> Sequence[str]:
+def members_of(assignment: HopAssignment) -> Sequence[str]:
     """Return the workers of an assignment, in the order of their ranks."""
     return [worker for worker, _ in assignment.group] or [assignment.worker]
 
 
-def tell_done(watch: Watch, assignment: Assignment, message: Message, now: float) -> None:
+def tell_done(watch: Watch, assignment: HopAssignment, message: Message, now: float) -> None:
     """Tell what an order's hops have come to; those that were done together one after the other."""
     objectives = [row.get("objective") for row in message.rows] or [None]
     if assignment.fused:
@@ -129,7 +129,7 @@ class WorkerSlot:
     sessions: int = 0  # that it has had
 
     @property
-    def worker(self) -> Worker:
+    def worker(self) -> PoolWorker:
         """The worker itself."""
         return self.thread.worker
 
@@ -180,14 +180,16 @@ class WorkerPool:
             return self._inbox.get(timeout=timeout_s)
         return None
 
-    def add(self, worker: Worker) -> None:
+    def add(self, worker: PoolWorker) -> None:
         """Take a worker in, and open its session."""
         thread = WorkerThread(worker, self._inbox)
         self._slots[worker.name] = WorkerSlot(thread)
         start_without_signals(thread)
         thread.open()
 
-    def staff(self, nodes: Collection[str], workers_on: Callable[[str], Sequence[Worker]]) -> None:
+    def staff(
+        self, nodes: Collection[str], workers_on: Callable[[str], Sequence[PoolWorker]]
+    ) -> None:
         """Take in new workers for those of some nodes that have none to give orders to."""
         present = {slot.worker.node for slot in self if not slot.broken and not slot.retiring}
         for node in sorted(set(nodes) - present):

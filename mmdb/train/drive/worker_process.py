@@ -23,7 +23,7 @@ from mmdb.train.drive.leader import Deposed, Leader, take_office
 from mmdb.train.drive.run_requests import open_requests
 from mmdb.train.drive.schedule_worker import ScheduleServer, run_due
 from mmdb.train.drive.slot_registry import BEAT_S, Pulse, register, unregister
-from mmdb.train.drive.worker import Message, Worker, WorkerThread, mode_of, workers_of
+from mmdb.train.drive.worker import Message, PoolWorker, WorkerThread, mode_of, workers_of
 from mmdb.train.hops.orders import from_json
 from mmdb.train.ledger.run_options import Decide
 from mmdb.train.values.runtime import start_without_signals, trace_of
@@ -47,7 +47,7 @@ class Serving(threading.Thread):
     """Serves the slots of this process until it is told to stop."""
 
     def __init__(
-        self, url: str, workers: Mapping[int, Worker], stop_at: Callable[[], float | None]
+        self, url: str, workers: Mapping[int, PoolWorker], stop_at: Callable[[], float | None]
     ) -> None:
         """Take workers that are open, by worker_id.
 
@@ -271,7 +271,7 @@ class WorkerProcess:
             self._pulse.stop()
             self._connection.close()
 
-    def _open(self) -> dict[int, Worker]:
+    def _open(self) -> dict[int, PoolWorker]:
         with ThreadPoolExecutor(len(self._workers)) as threads:
             list(threads.map(lambda worker: worker.open(), self._workers))
         return register(self._connection, self._workers, self.name, self._mode)

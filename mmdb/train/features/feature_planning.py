@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import Any
 
-from mmdb.data.dataset import Dataset, dataset_of
+from mmdb.data.dataset import StoredDataset, dataset_of
 from mmdb.data.feature_files import row_bytes
 from mmdb.data.reader import ensure_partition
 from mmdb.db.connection import Connection, Row
@@ -172,7 +172,11 @@ class FeaturePlanner:
     # -- what is shared ------------------------------------------------------------
 
     def _groups(
-        self, row: Row, dataset: Dataset, options: RunOptions, members: Sequence[PendingCandidate]
+        self,
+        row: Row,
+        dataset: StoredDataset,
+        options: RunOptions,
+        members: Sequence[PendingCandidate],
     ) -> list[PrefixGroup]:
         """Return the distinct frozen layers of some members, found by what they compute."""
         owner = stored_features.owner_of(self._connection, row["run_id"])
@@ -222,7 +226,11 @@ class FeaturePlanner:
         return list(found.values())
 
     def _examined(
-        self, row: Row, dataset: Dataset, alike: Sequence[PendingCandidate], model_id: int | None
+        self,
+        row: Row,
+        dataset: StoredDataset,
+        alike: Sequence[PendingCandidate],
+        model_id: int | None,
     ) -> tuple[dict[tuple[str, str], FrozenPrefix], str]:
         """Let the executor look at the frozen layers of one network.
 
@@ -260,7 +268,7 @@ class FeaturePlanner:
     def _choose(
         self,
         row: Row,
-        dataset: Dataset,
+        dataset: StoredDataset,
         options: RunOptions,
         groups: Sequence[PrefixGroup],
         known: Mapping[bytes, StoredFeature],
@@ -286,7 +294,7 @@ class FeaturePlanner:
 
     def _conditions(
         self,
-        dataset: Dataset,
+        dataset: StoredDataset,
         options: RunOptions,
         groups: Sequence[PrefixGroup],
         taken: Mapping[int, FeatureUse],

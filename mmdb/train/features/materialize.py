@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from mmdb.data import node_cache
-from mmdb.data.feature_files import FeatureBlock, pack_features, unpack_features, writing_features
+from mmdb.data.feature_files import pack_features, unpack_features, writing_features
 from mmdb.db.connection import Connection
 from mmdb.errors import FeatureCorrupt
 from mmdb.store import stored_features
-from mmdb.store.stored_features import FeatureUse, StoredBlock, StoredFeature
+from mmdb.store.stored_features import FeatureUse, StoredFeature
 from mmdb.train.features.prefix_groups import arguments_of, network_of, partition_key
 from mmdb.train.ledger.ledger import CandidateRecord
 from mmdb.train.values.feature_spec import READY, STORAGES, Wanted
@@ -113,13 +113,7 @@ class Producer:
         try:
             with writing_features(_key(feature, part.source), part.source, feature.shape) as writer:
                 for block in stored_features.read_blocks(self._connection, number, part_id):
-                    given = FeatureBlock(
-                        ordinal=block.ordinal,
-                        row_count=block.row_count,
-                        digest=block.digest,
-                        data=block.data,
-                    )
-                    writer.add(unpack_features(given, feature.shape, feature.storage))
+                    writer.add(unpack_features(block, feature.shape, feature.storage))
         except ValueError as error:
             raise FeatureCorrupt(f"Features {number} of partition {part_id}: {error}") from error
         self.spent.note(part.run_id, number, read_s=perf_counter() - begun)
@@ -200,10 +194,7 @@ class Producer:
     def _store(self, part: FeaturedPartition, feature: StoredFeature, key: bytes) -> None:
         begun = perf_counter()
         decoded = node_cache.map(key).input_arrays[0]
-        blocks = [
-            StoredBlock(ordinal=b.ordinal, row_count=b.row_count, digest=b.digest, data=b.data)
-            for b in pack_features(decoded, feature.storage)
-        ]
+        blocks = list(pack_features(decoded, feature.storage))
         stored_features.add_blocks(self._connection, feature.feature_id, part.part_id, blocks)
         self.spent.note(part.run_id, feature.feature_id, store_s=perf_counter() - begun)
 

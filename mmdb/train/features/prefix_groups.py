@@ -10,7 +10,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from mmdb.data.dataset import Dataset
+from mmdb.data.dataset import StoredDataset
 from mmdb.data.feature_files import row_bytes
 from mmdb.db.connection import Row
 from mmdb.store.stored_features import FeatureSpec, FeatureUse, StoredFeature
@@ -127,7 +127,7 @@ def pending_candidate(row: Row) -> PendingCandidate:
 
 
 def demand_of(
-    group: PrefixGroup, dataset: Dataset, epochs: int, stored: Mapping[int, object]
+    group: PrefixGroup, dataset: StoredDataset, epochs: int, stored: Mapping[int, object]
 ) -> Demand:
     """Return what a group asks for, as the choice sees it."""
     parts, spec = dataset.partitions, group.spec

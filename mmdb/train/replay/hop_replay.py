@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from mmdb.data.dataset import find_decoding
-from mmdb.data.feature_files import FeatureBlock, unpack_features
+from mmdb.data.feature_files import unpack_features
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection, Row
@@ -141,15 +141,8 @@ def read_features(
         return None
     features = find_of_run(connection, row["run_id"])
     (own,) = [one for one in features if one.feature_id == feature_id]
-    chunks = []
-    for given in read_blocks(connection, feature_id, part_id):
-        block = FeatureBlock(
-            ordinal=given.ordinal,
-            row_count=given.row_count,
-            digest=given.digest,
-            data=given.data,
-        )
-        chunks.append(unpack_features(block, own.shape, own.storage))
+    blocks = read_blocks(connection, feature_id, part_id)
+    chunks = [unpack_features(block, own.shape, own.storage) for block in blocks]
     return np.concatenate(chunks) if chunks else None
 
 

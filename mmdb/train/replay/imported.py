@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from mmdb.data.dataset import Dataset, find_dataset
+from mmdb.data.dataset import StoredDataset, find_dataset
 from mmdb.data.decoding import class_text
 from mmdb.data.functions import find_factories, find_tokenizer
 from mmdb.data.picture_config import compare_pictures, expected_pictures
@@ -38,7 +38,7 @@ from mmdb.graph.spec.factory_call import Dtypes
 from mmdb.graph.spec.parse import with_arguments
 from mmdb.graph.trace.call_tracer import trace
 from mmdb.graph.trace.stand_ins import on_meta
-from mmdb.graph.trace.structure import Architecture
+from mmdb.graph.trace.structure import NetworkGraph
 from mmdb.store.files.adapter_exchange import open_adapter
 from mmdb.store.files.exchange import (
     TAGS,
@@ -233,7 +233,7 @@ def _described(
     return _with_tied(tensors, tied), about, notes
 
 
-def _check_tokenizer(connection: Connection, dataset: Dataset, text: str) -> None:
+def _check_tokenizer(connection: Connection, dataset: StoredDataset, text: str) -> None:
     """Refuse a tokenizer.json that is not what a dataset's texts became tokens by.
 
     Raises:
@@ -249,7 +249,7 @@ def _check_tokenizer(connection: Connection, dataset: Dataset, text: str) -> Non
             )
 
 
-def _check_vocabulary(module: nn.Module, dataset: Dataset | None, text: str | None) -> None:
+def _check_vocabulary(module: nn.Module, dataset: StoredDataset | None, text: str | None) -> None:
     """Refuse tokens that a network of transformers has no embedding of.
 
     Raises:
@@ -277,7 +277,10 @@ def _check_vocabulary(module: nn.Module, dataset: Dataset | None, text: str | No
 
 
 def _check_rows(
-    module: nn.Module, definition: ModelDefinition, factories: Mapping[str, str], dataset: Dataset
+    module: nn.Module,
+    definition: ModelDefinition,
+    factories: Mapping[str, str],
+    dataset: StoredDataset,
 ) -> None:
     """Check that a network takes rows of a dataset and answers for its labels.
 
@@ -297,7 +300,7 @@ def _check_rows(
         check_output(drawn, *given, per_token=is_of_tokens)
 
 
-def _traced(module: nn.Module) -> Architecture:
+def _traced(module: nn.Module) -> NetworkGraph:
     if any(tensor.is_meta for tensor in module.state_dict().values()):
         with on_meta():
             return trace(module)
@@ -329,7 +332,7 @@ def _with_tied(tensors: LazyTensors, tied: Mapping[str, str]) -> LazyTensors:
     )
 
 
-def _compare_classes(dataset: Dataset, named: ConfiguredNetwork) -> tuple[str, ...]:
+def _compare_classes(dataset: StoredDataset, named: ConfiguredNetwork) -> tuple[str, ...]:
     """Return a note where a dataset's classes have other names.
 
     Raises:

@@ -16,7 +16,7 @@ from mmdb.graph.spec.build import architecture_of, parse
 from mmdb.graph.spec.factory_call import Outputs, Shape, outputs_asked
 from mmdb.graph.spec.layer_form import traced
 from mmdb.graph.trace.call_tracer import trace
-from mmdb.graph.trace.structure import Architecture
+from mmdb.graph.trace.structure import NetworkGraph
 from mmdb.store.models.architectures import (
     Beginnings,
     architecture_id_of,
@@ -66,13 +66,13 @@ def _structure(
     connection: Connection,
     module: nn.Module | Mapping[str, torch.Tensor],
     definition: ModelDefinition | None,
-) -> Architecture | None:
+) -> NetworkGraph | None:
     if isinstance(module, nn.Module):
         return traced(module)
     return None if definition is None else _structure_of(connection, definition)
 
 
-def _structure_of(connection: Connection, definition: ModelDefinition) -> Architecture:
+def _structure_of(connection: Connection, definition: ModelDefinition) -> NetworkGraph:
     if not definition.input_shape:
         return trace(build_empty(definition, {}))
     return architecture_of(
@@ -114,7 +114,7 @@ def structure_asked(
     input_shape: Sequence[int] | None = None,
     outputs: int | None = None,
     dataset: str | None = None,
-) -> Architecture:
+) -> NetworkGraph:
     """Return the structure of a module, a model (`name@version`), a factory or a layer graph.
 
     Raises:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from mmdb.data.dataset import Dataset, dataset_of
+from mmdb.data.dataset import StoredDataset, dataset_of
 from mmdb.data.functions import find_factories
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
@@ -99,7 +99,7 @@ def train_by_recipe(
     connection: Connection,
     recipe: Recipe,
     module: nn.Module,
-    dataset: Dataset | None,
+    dataset: StoredDataset | None,
     *,
     deadline: float | None = None,
 ) -> float:
@@ -236,7 +236,7 @@ class _RecipeReplay:
             self.connection, model.reference, model.candidate_id, model.epoch, self.compute
         )
 
-    def _dataset(self, model: SavedModel) -> Dataset | None:
+    def _dataset(self, model: SavedModel) -> StoredDataset | None:
         if model.dataset_id is None:
             return None
         try:

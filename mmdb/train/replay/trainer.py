@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mmdb.data.dataset import Dataset, Partition
+from mmdb.data.dataset import StoredDataset, StoredPartition
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
@@ -33,7 +33,11 @@ class TrainingData:
     """The rows that a trainer is given."""
 
     def __init__(
-        self, connection: Connection, dataset: Dataset | None, *, deadline: float | None = None
+        self,
+        connection: Connection,
+        dataset: StoredDataset | None,
+        *,
+        deadline: float | None = None,
     ) -> None:
         """Args: deadline: by `perf_counter`; whoever reads after it gets TookTooLong."""
         self._connection, self._dataset, self._deadline = connection, dataset, deadline
@@ -83,7 +87,7 @@ class TrainingData:
         """Return the held-out rows, or None where the dataset has none."""
         return self._read(self._held_out[0]) if self._held_out else None
 
-    def _read(self, part: Partition) -> Rows:
+    def _read(self, part: StoredPartition) -> Rows:
         self._check_time()
         return tensors_of(read_partition(self._connection, part.part_id, part.content_hash))
 

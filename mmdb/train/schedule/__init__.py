@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from mmdb.train.schedule.core import POLICIES, Placement, Policy
 from mmdb.train.schedule.portfolio import choose
-from mmdb.train.schedule.schedule import MAX_FAILURES, MAX_LOSSES, Schedule
+from mmdb.train.schedule.schedule import MAX_FAILURES, MAX_LOSSES, RunSchedule
 from mmdb.train.schedule.simulate import Simulation, simulate
 from mmdb.train.schedule.workload import (
     STRATEGIES,
-    Assignment,
     Done,
     Event,
     Failed,
+    HopAssignment,
     Lost,
     Ready,
     ScheduledHop,
@@ -30,15 +30,15 @@ __all__ = [
     "MAX_LOSSES",
     "POLICIES",
     "STRATEGIES",
-    "Assignment",
     "Done",
     "Event",
     "Failed",
+    "HopAssignment",
     "Lost",
     "Placement",
     "Policy",
     "Ready",
-    "Schedule",
+    "RunSchedule",
     "ScheduledHop",
     "Simulation",
     "Strategy",
@@ -60,9 +60,9 @@ def begin(
     placement: Placement | None = None,
     policy: Policy | None = None,
     fuse: int = 1,
-) -> Schedule:
+) -> RunSchedule:
     """Return the schedule of a run, resumed where `progress` says by candidate ordinal."""
-    schedule = Schedule(workload, placement=placement, policy=policy, fuse=fuse)
+    schedule = RunSchedule(workload, placement=placement, policy=policy, fuse=fuse)
     for candidate in range(workload.candidates):
         schedule.add((progress or {}).get(candidate, TrainingProgress()), workload.epochs)
     return schedule

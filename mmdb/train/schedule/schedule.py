@@ -14,10 +14,10 @@ from mmdb.train.schedule.portfolio import HopCosts, Portfolio
 from mmdb.train.schedule.snapshots import Snapshots
 from mmdb.train.schedule.workload import (
     NOBODY,
-    Assignment,
     Done,
     Event,
     Failed,
+    HopAssignment,
     Lost,
     Ready,
     ScheduledHop,
@@ -32,7 +32,7 @@ MAX_FAILURES = 2
 MAX_LOSSES = 12
 
 
-class Schedule:
+class RunSchedule:
     """The candidates of one run, and which of its hops run where.
 
     Workers may be shared with other runs: only those that are offered get something to do.
@@ -124,11 +124,6 @@ class Schedule:
     def goal(self, candidate: int) -> int:
         """Return the epochs after which a candidate rests."""
         return self._queue.goal[candidate]
-
-    def at_rest(self, candidate: int) -> bool:
-        """Return whether a candidate has nothing to do and no hop running."""
-        queue = self._queue
-        return not queue.active(candidate) and not queue.doing[candidate]
 
     @property
     def finished(self) -> bool:
@@ -236,7 +231,7 @@ class Schedule:
 
     # -- decisions ------------------------------------------------------------
 
-    def assign(self, idle: Sequence[str], workers: int | None = None) -> list[Assignment]:
+    def assign(self, idle: Sequence[str], workers: int | None = None) -> list[HopAssignment]:
         """Return what is to start now on some of the workers that are idle.
 
         Args:
@@ -246,7 +241,7 @@ class Schedule:
         """
         offered = [w for w in idle if w not in self.running]
         self._crew.offer(offered)
-        assignments: list[Assignment] = []
+        assignments: list[HopAssignment] = []
         starts = self._core.decide(self._begun() if self._bundles.members else 0)
         if self._core.strategy.group > 1:
             return self._assign_groups(starts)
@@ -256,7 +251,7 @@ class Schedule:
             self.running[worker] = hop
             publish = self._publish(c, number)
             self.progress.publish(c, publish or self._ends_training(c))
-            assignments.append(Assignment(worker, hop, publish))
+            assignments.append(HopAssignment(worker, hop, publish))
         if starts and self._bundles.members:
             most = self._share(len(offered), len(starts), workers or self._core.crew)
             return [self._take_along(a, most) for a in assignments]
@@ -276,7 +271,7 @@ class Schedule:
         waiting = started + queue.loose.bit_count() + pinned
         return min(self._fuse, -(-waiting // idle), -(-self._unfinished // max(workers, 1)))
 
-    def _take_along(self, assignment: Assignment, most: int) -> Assignment:
+    def _take_along(self, assignment: HopAssignment, most: int) -> HopAssignment:
         """Return an assignment with others of its candidate's bundle, `most` with it."""
         hop, worker = assignment.hop, self._crew.numbers[assignment.worker]
         part, queue = self._layout.part_of[hop.part], self._queue
@@ -293,7 +288,7 @@ class Schedule:
             self.progress.publish(c, publish or self._ends_training(c))
         return replace(assignment, publish=publish, fused=others)
 
-    def _assign_groups(self, starts: Sequence[tuple[int, int, int]]) -> list[Assignment]:
+    def _assign_groups(self, starts: Sequence[tuple[int, int, int]]) -> list[HopAssignment]:
         ranks: dict[int, list[tuple[str, int]]] = {}
         for c, number, part in starts:
             ranks.setdefault(c, []).append((self._crew.names[number], self._layout.ordinals[part]))
@@ -304,7 +299,7 @@ class Schedule:
                 self.running[worker] = ScheduledHop(c, self._queue.epoch[c], part)
                 self._groups[worker] = group
             worker = group[0][0]
-            assignments.append(Assignment(worker, self.running[worker], True, group))
+            assignments.append(HopAssignment(worker, self.running[worker], True, group))
         return assignments
 
     def _publish(self, candidate: int, worker: int) -> bool:

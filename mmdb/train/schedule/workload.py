@@ -154,7 +154,7 @@ class TrainingProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class HopAssignment:
     """A worker is to run a hop now."""
 
     worker: str

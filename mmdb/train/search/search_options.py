@@ -72,7 +72,7 @@ def parse_options(search: Mapping[str, Any], epochs: int | None = None) -> Searc
         trials=_trials(search, method, sampler),
         concurrent=_optional_whole(search, "concurrent"),
         startup=_whole(search, "startup", 10, 1),
-        multivariate=_flag(search, "multivariate", True),
+        multivariate=check_flag(search.get("multivariate", True), "search.multivariate"),
         eta=_whole(search, "eta", 3, 2),
         min_epochs=_whole(search, "min_epochs", 1, 1),
         population=_whole(search, "population", 8, 2),
@@ -194,14 +194,14 @@ def _pruner(given: Any) -> tuple[str, dict[str, float]] | None:
                 f"The pruner {name!r} has no argument {key!r}.",
                 hint=f"It takes {', '.join(PRUNERS[name])}.",
             )
-        _check_argument(name, key, value)
+        _check_argument(key, value)
     if name == "threshold" and not arguments.keys() & {"lower", "upper"}:
         raise InvalidOption("The pruner 'threshold' has no threshold.", hint="Give lower or upper.")
     defaults = {key: value for key, value in PRUNERS[name].items() if value is not None}
     return name, {**defaults, **{str(key): float(value) for key, value in arguments.items()}}
 
 
-def _check_argument(pruner: str, key: str, value: Any) -> None:
+def _check_argument(key: str, value: Any) -> None:
     if key in ("lower", "upper"):
         fits, meaning = is_number(value), "a number"
     elif key == "percentile":
@@ -239,7 +239,3 @@ def _between(search: Mapping[str, Any], key: str, default: float, most: float) -
     if not is_number(value, 0, most):
         raise InvalidOption(f"search.{key} is {show(value)}.", hint=f"It is a number up to {most}.")
     return float(value)
-
-
-def _flag(search: Mapping[str, Any], key: str, default: bool) -> bool:
-    return check_flag(search.get(key, default), f"search.{key}")

@@ -34,9 +34,8 @@ def uncollected() -> Iterator[None]:
 
 
 #: Parameters of glibc's mallopt (malloc.h): bytes that stay free at the heap's end, and blocks
-#: that are mapped by themselves; and what they are without it.
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
-_NEVER, _TRIMMED, _MAPPED = 2**31 - 1, 128 * 1024, 65_536
+#: that are mapped by themselves; and the values with which memory stays.
+_MALLOPT = ((-4, 0), (-1, 2**31 - 1))
 
 
 def keep_freed_memory() -> bool:
@@ -44,28 +43,12 @@ def keep_freed_memory() -> bool:
 
     For processes that do nothing but train: others would hold the most that they ever needed.
     """
-    return _set(0, _NEVER)
-
-
-@contextmanager
-def keeping_freed_memory() -> Iterator[None]:
-    """Keep what is freed until the block ends."""
-    is_kept = _set(0, _NEVER)
-    try:
-        yield
-    finally:
-        if is_kept:
-            _set(_MAPPED, _TRIMMED)
-            ctypes.CDLL(None).malloc_trim(0)
-
-
-def _set(mapped: int, trimmed: int) -> bool:
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, another system
         return False
     mallopt.argtypes, mallopt.restype = (ctypes.c_int, ctypes.c_int), ctypes.c_int
-    return bool(mallopt(_MMAP_MAX, mapped) and mallopt(_TRIM_THRESHOLD, trimmed))
+    return all(mallopt(parameter, value) for parameter, value in _MALLOPT)
 
 
 def start_without_signals(thread: threading.Thread) -> None:

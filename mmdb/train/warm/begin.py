@@ -25,7 +25,7 @@ from mmdb.graph.match.alignment import align
 from mmdb.graph.match.pack import PackedSkeleton
 from mmdb.graph.spec.build import architecture_of
 from mmdb.graph.spec.parse import factories_in
-from mmdb.graph.trace.structure import Architecture
+from mmdb.graph.trace.structure import NetworkGraph
 from mmdb.store import states
 from mmdb.store.models.architectures import outlined
 from mmdb.store.models.model_rows import ModelDefinition, model_of
@@ -57,7 +57,7 @@ _Q = load("warm")
 def offers_within(
     connection: Connection,
     row: Row,
-    child: Architecture,
+    child: NetworkGraph,
     *,
     limits: Limits,
     factories: Mapping[str, str],
@@ -232,7 +232,7 @@ class Beginner:
         )
 
     def _within(
-        self, row: Row, child: Architecture, options: WarmOptions, factories: dict[str, str]
+        self, row: Row, child: NetworkGraph, options: WarmOptions, factories: dict[str, str]
     ) -> list[CandidateOffer]:
         if not options.within_run:
             return []
@@ -381,13 +381,13 @@ def _may_share(row: Row) -> bool:
     return "adapted" in json.loads(row["architecture"]) and row["strategy"] in SAME
 
 
-def _structure(row: Row, factories: dict[str, str]) -> Architecture:
+def _structure(row: Row, factories: dict[str, str]) -> NetworkGraph:
     definition = candidate_definition(row)
     return _structure_of_text(json.dumps([asdict(definition), _taken(definition, factories)]))
 
 
 @lru_cache(maxsize=16)
-def _structure_of_text(text: str) -> Architecture:
+def _structure_of_text(text: str) -> NetworkGraph:
     """Return the structure of a definition with its factories' targets, both as JSON.
 
     Raises:

@@ -18,7 +18,7 @@ from mmdb.graph.ops.capture import capture_with_inputs
 from mmdb.graph.ops.known_values import Inputs, batch_apart
 from mmdb.graph.ops.op_contraction import skeleton_of
 from mmdb.graph.ops.op_graph import CannotTrace, OpGraph, TooManyOperations
-from mmdb.graph.transfer import Transfer, difference, transfer
+from mmdb.graph.transfer import TensorTransfer, difference, transfer
 from mmdb.store.models.model_rows import ModelDefinition
 from mmdb.store.models.module import assemble, build_empty, build_filled
 from mmdb.train.compute.translate import ByName, Translated, resized, translate
@@ -196,7 +196,7 @@ def _are_alike(
     return shapes == {path: t.shape for path, t in fresh.items()}
 
 
-def _coverage(child: nn.Module, made: Transfer, shares: Mapping[str, float]) -> float:
+def _coverage(child: nn.Module, made: TensorTransfer, shares: Mapping[str, float]) -> float:
     """Return the share of the child's parameters that come from the parent.
 
     Args:
@@ -208,7 +208,7 @@ def _coverage(child: nn.Module, made: Transfer, shares: Mapping[str, float]) -> 
     return sum(fractions.get(path, 0.0) * n for path, n in sizes.items()) / total if total else 0.0
 
 
-def _origins(made: Transfer) -> tuple[TensorOrigin, ...]:
+def _origins(made: TensorTransfer) -> tuple[TensorOrigin, ...]:
     return tuple(
         TensorOrigin(
             path=one.path,

@@ -25,7 +25,7 @@ from mmdb.errors import (
     StateNotFound,
     StoreError,
 )
-from mmdb.graph.trace.structure import Architecture
+from mmdb.graph.trace.structure import NetworkGraph
 from mmdb.messages import show
 from mmdb.store.models.model_rows import find_model
 from mmdb.store.parents import ParentChoice, ParentGoal, ParentMatch, choose_parent
@@ -151,7 +151,7 @@ class Offers:
     def __init__(
         self,
         connection: Connection,
-        child: Architecture,
+        child: NetworkGraph,
         goal: ParentGoal,
         options: WarmOptions,
         *,

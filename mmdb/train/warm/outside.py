@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mmdb.data.dataset import Dataset, find_dataset
+from mmdb.data.dataset import StoredDataset, find_dataset
 from mmdb.data.decoding import Decoding
 from mmdb.data.functions import find_factories
 from mmdb.db.connection import Connection
@@ -141,7 +141,7 @@ def _inputs(given: Given | None) -> list[Inputs | None] | None:
     )
 
 
-def _inputs_of(dataset: Dataset | None) -> list[Inputs | None]:
+def _inputs_of(dataset: StoredDataset | None) -> list[Inputs | None]:
     """Return what the module's forward may take: rows of the dataset, or what itself tells."""
     if dataset is None:
         return [None]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mmdb.api import Run
 from mmdb.bench.figures import one_thread, seconds_of
 from mmdb.data import node_cache
-from mmdb.data.feature_files import FeatureBlock, unpack_features
+from mmdb.data.feature_files import unpack_features
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
@@ -131,15 +131,7 @@ class Alone:
             [bytes(row["feature_key"])],
         ).values()
         place = self._connection, known.feature_id, part["part_id"]
-        blocks = [
-            FeatureBlock(
-                ordinal=block.ordinal,
-                row_count=block.row_count,
-                digest=block.digest,
-                data=block.data,
-            )
-            for block in stored_features.read_blocks(*place)
-        ]
+        blocks = list(stored_features.read_blocks(*place))
         if blocks:
             arrays = [unpack_features(block, known.shape, known.storage) for block in blocks]
             return torch.cat([torch.from_numpy(array) for array in arrays])

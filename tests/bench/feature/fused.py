@@ -9,7 +9,7 @@ from typing import Any
 
 from mmdb.api import Run
 from mmdb.bench.figures import Figure, seconds_of
-from mmdb.train.drive.worker import Worker, workers_of
+from mmdb.train.drive.worker import PoolWorker, workers_of
 from mmdb.train.hops.orders import FusedOrder, HopOrder, Order
 from tests.bench.feature.alone import Alone
 from tests.bench.feature.networks import FEATURES
@@ -160,5 +160,5 @@ def _run(
     return _Hopping(subject, run)
 
 
-def _seconds(worker: Worker, order: Order) -> float:
+def _seconds(worker: PoolWorker, order: Order) -> float:
     return seconds_of(lambda: worker.do(order))

@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_most
 from mmdb.bench.workload import BenchShare, bench_names
-from mmdb.data.dataset import Dataset, find_dataset
+from mmdb.data.dataset import StoredDataset, find_dataset
 from mmdb.data.reader import read_columns
 from tests.bench.living.breaking import WAYS, breakable
 from tests.bench.living.drift import bench_drift
@@ -136,7 +136,7 @@ def _kills(_: Database, share: LivingShare, prefix: str, engine: str) -> Iterato
     yield at_most(name, [wrong], "", 0)
 
 
-def _held(db: Database, dataset: Dataset) -> Counter[tuple[float, float]]:
+def _held(db: Database, dataset: StoredDataset) -> Counter[tuple[float, float]]:
     found = Counter[tuple[float, float]]()
     for part in dataset.slices:
         for given in read_columns(db.connection, part.part_id, dataset.decoding):

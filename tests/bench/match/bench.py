@@ -20,11 +20,11 @@ import numpy as np
 from mmdb.api import Database
 from mmdb.bench.figures import Figure, at_least, at_most
 from mmdb.bench.workload import BenchShare
-from mmdb.graph.match.alignment import score_all
 from mmdb.graph.match.pack import pack
 from mmdb.graph.match.packed_zoo import PackedZoo, unpack
 from mmdb.graph.match.zoo_search import explore
 from mmdb.graph.ops.skeleton import LayerSkeleton
+from tests.bench.match.all_scores import score_all
 from tests.bench.match.families import draw, mutated
 from tests.bench.match.session import measure
 

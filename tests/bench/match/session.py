@@ -16,7 +16,7 @@ from mmdb.db.queries import Queries
 from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
 from mmdb.graph.trace.call_tracer import trace
-from mmdb.graph.trace.structure import Architecture
+from mmdb.graph.trace.structure import NetworkGraph
 from mmdb.store.models.architectures import VERSION
 from mmdb.store.parents import choose_parent
 
@@ -48,7 +48,7 @@ def measure(db: Database, outlines: Sequence[bytes], share: BenchShare) -> Itera
             yield Figure(name=f"{name}: a later one", value=min(later), unit="s", runs=later)
 
 
-def _search(db: Database, child: Architecture) -> tuple[float, float]:
+def _search(db: Database, child: NetworkGraph) -> tuple[float, float]:
     with _session(db) as connection:
         first, later = (choose_parent(connection, child) for _ in range(2))
     return first.match_s, later.match_s

@@ -27,7 +27,7 @@ from mmdb.train.compute.exact import exact
 from mmdb.train.compute.hop import Learner, Total
 from mmdb.train.compute.live import build_live
 from mmdb.train.compute.optimizer import steps
-from mmdb.train.values.runtime import keeping_freed_memory
+from mmdb.train.values.runtime import keep_freed_memory
 from tests.bench.plan.memory import peak_bytes
 from tests.bench.plan.models import CLASSES, Model, rows_of
 
@@ -99,8 +99,8 @@ def measure_steps(models: Sequence[Model], budget_s: float) -> list[Step]:
     points = {key: features(works[key[0]], speeds, key[1]) for key in bare}
     count = len(bare)
     within_s = min(_BLOCK_S, (budget_s - calibration_s) / ROUNDS / count / 2)
-    with keeping_freed_memory():  # as a worker does
-        rounds = [_round(models, within_s) for _ in range(ROUNDS)]
+    keep_freed_memory()  # as a worker does
+    rounds = [_round(models, within_s) for _ in range(ROUNDS)]
     found = []
     for model in models:
         residual = _learned_elsewhere(models, model.family, points, bare, rounds[0])

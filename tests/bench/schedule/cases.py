@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mmdb.train.schedule import Done, Placement, Ready, Schedule, Workload, begin
+from mmdb.train.schedule import Done, Placement, Ready, RunSchedule, Workload, begin
 from mmdb.train.schedule.simulate import Seconds, lower_bound
 
 EPOCHS, NOISE = 5, 0.05
@@ -81,7 +81,7 @@ def learn(case: Case, seed: int) -> float:
         idle[worker] = None
 
 
-def enlist(schedule: Schedule, slots: dict[str, int]) -> dict[str, None]:
+def enlist(schedule: RunSchedule, slots: dict[str, int]) -> dict[str, None]:
     """Tell a schedule of all workers, and return them as the ones that are idle."""
     workers = {f"{node}.{k}": node for node, count in slots.items() for k in range(count)}
     for worker, node in workers.items():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from mmdb.db.queries import load, sql_directory
+from mmdb.bench.workload import deletions
+from mmdb.db.queries import sql_directory
 
 _TABLE = re.compile(r"CREATE TABLE mmdb\.(\w+) \((.*?)\n\);", re.DOTALL)
 _REFERENCE = re.compile(r"FOREIGN KEY \([^)]*\) REFERENCES mmdb\.(\w+)")
@@ -18,8 +19,7 @@ def references() -> set[tuple[str, str]]:
 
 
 def test_rows_that_refer_to_a_bench_s_rows_are_deleted_before_them() -> None:
-    queries = [q for name in ("bench_store", "bench") for q in load(name)]
-    order = [found[1] for q in queries if (found := re.match(r"DELETE FROM mmdb\.(\w+)", q.sql))]
+    order = [query.name for query in deletions()]
     known = references()
     assert ("model_origin", "model") in known
     wrong = [

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from mmdb.data.feature_files import (
     Deviation,
-    FeatureBlock,
+    PackedFeatures,
     coded,
     decode,
     encode,
@@ -150,8 +150,8 @@ def test_a_row_larger_than_a_block_is_one() -> None:
     ]
 
 
-def _block(data: bytes, rows: int) -> FeatureBlock:
-    return FeatureBlock(ordinal=3, row_count=rows, digest=digest(data), data=data)
+def _block(data: bytes, rows: int) -> PackedFeatures:
+    return PackedFeatures(ordinal=3, row_count=rows, digest=digest(data), data=data)
 
 
 @pytest.mark.parametrize("storage", STORAGES)

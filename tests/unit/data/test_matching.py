@@ -20,7 +20,7 @@ from mmdb.data.matching import (
     slots_of,
 )
 from mmdb.data.tokenize import Tokenizer
-from mmdb.data.transform.transform import Transform
+from mmdb.data.transform.transform import FittedTransform
 from mmdb.errors import InvalidInput
 
 A = Column(name="a", kind="numeric", width=1)
@@ -29,7 +29,7 @@ V = Column(name="v", kind="tensor", width=2)
 
 def colored(*categories: str) -> Column:
     """Return a column of texts, each of which has a 0/1 number."""
-    given = Transform(kind="one_hot", source="text", categories=categories)
+    given = FittedTransform(kind="one_hot", source="text", categories=categories)
     return Column(name="color", kind="categorical", width=1, transform=given)
 
 

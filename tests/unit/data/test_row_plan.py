@@ -16,7 +16,7 @@ from mmdb.data.decoding import Column, Decoding, Input, Label
 from mmdb.data.inputs import object_input
 from mmdb.data.row_plan import UNUSUAL, row_plan
 from mmdb.data.transform.fitting import check_asked, fit_numbers, fit_texts
-from mmdb.data.transform.transform import KINDS, Source, Transform
+from mmdb.data.transform.transform import KINDS, FittedTransform, Source
 
 TEXTS = ["", "a", "b", "grün", "A b c", *(f"n{k}" for k in range(9))]
 DAY = 86_400.0
@@ -29,7 +29,7 @@ NUMBERS: dict[Source, list[float]] = {
 }
 
 
-def transform_of(source: Source, kind: str, *, missing: int) -> Transform:
+def transform_of(source: Source, kind: str, *, missing: int) -> FittedTransform:
     asked = check_asked("c", source, kind)
     if source == "text":
         return fit_texts("c", TEXTS, np.arange(1, len(TEXTS) + 1), missing, asked)

@@ -10,7 +10,7 @@ import pytest
 from sklearn.preprocessing import QuantileTransformer, RobustScaler, StandardScaler
 
 from mmdb.data.transform.fitting import check_asked, fit_numbers, fit_texts
-from mmdb.data.transform.transform import Source, Transform, date_parts
+from mmdb.data.transform.transform import FittedTransform, Source, date_parts
 from mmdb.db.connection import Texts
 from mmdb.errors import DataError, InvalidOption
 
@@ -29,7 +29,7 @@ def drawn(seed: int) -> np.ndarray:
 
 def fitted(
     values: np.ndarray, kind: str, source: Source = "number", **parameters: Any
-) -> Transform:
+) -> FittedTransform:
     asked = check_asked("a", source, {"kind": kind, **parameters})
     return fit_numbers("a", source, values, asked)
 
@@ -63,8 +63,8 @@ def test_statistics_and_values_are_those_of_scikit_learn(seed: int) -> None:
     close(fitted(values, "log1p"), values, StandardScaler().fit_transform(logs))
 
 
-def close(given: Transform, values: np.ndarray, expected: np.ndarray) -> None:
-    found = Transform.from_json(json.loads(json.dumps(given.to_json()))).apply(values)
+def close(given: FittedTransform, values: np.ndarray, expected: np.ndarray) -> None:
+    found = FittedTransform.from_json(json.loads(json.dumps(given.to_json()))).apply(values)
     np.testing.assert_allclose(found[:, :1], expected, rtol=1e-6, atol=1e-6)
     missing = np.isnan(values)
     assert found.shape[1] == 1 + bool(missing.any())
@@ -168,7 +168,7 @@ def test_what_does_not_fit_a_column_is_refused(source: Source, asked: object, na
 @pytest.mark.parametrize("count", [0, 2])
 def test_pictures_are_scaled_by_channel_though_a_block_has_none(count: int) -> None:
     scale = {"mean": [0.5, 0.25, 0.0], "std": [0.5, 0.5, 2.0]}
-    picture = Transform(
+    picture = FittedTransform(
         kind="picture", source="picture", parameters=scale, statistics={"shape": [3, 1, 2]}
     )
     found = picture.apply(np.full((count, 6), 255, np.uint8))

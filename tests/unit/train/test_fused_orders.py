@@ -11,7 +11,7 @@ from mmdb.train.drive.leader import part_of, recorded_by
 from mmdb.train.drive.worker import Message
 from mmdb.train.drive.worker_pool import orders_of, tell_done
 from mmdb.train.hops.orders import FusedOrder, HopOrder, from_json, timed_out, to_json
-from mmdb.train.schedule import Assignment, ScheduledHop
+from mmdb.train.schedule import HopAssignment, ScheduledHop
 from mmdb.train.values.seeds import VALIDATION
 from mmdb.train.watch import Watch
 
@@ -35,7 +35,7 @@ def job_of(limit_s: float | None = None) -> Any:
 
 
 def orders(fused: tuple[int, ...], part: int, limit_s: float | None = None) -> list[Any]:
-    assignment = Assignment("w", ScheduledHop(2, 1, part), True, (), fused)
+    assignment = HopAssignment("w", ScheduledHop(2, 1, part), True, (), fused)
     return list(orders_of(job_of(limit_s), assignment, lambda members: []))
 
 
@@ -72,11 +72,11 @@ def watch_of(candidates: int) -> Watch:
     return watch
 
 
-def begin(watch: Watch, fused: tuple[int, ...], part: int = 0) -> Assignment:
+def begin(watch: Watch, fused: tuple[int, ...], part: int = 0) -> HopAssignment:
     watch.hop_started("r", "w", 2, 0, part, 10.0)
     for other in fused:
         watch.hop_joined("w", other)
-    return Assignment("w", ScheduledHop(2, 0, part), True, (), fused)
+    return HopAssignment("w", ScheduledHop(2, 0, part), True, (), fused)
 
 
 def states(watch: Watch) -> list[str]:

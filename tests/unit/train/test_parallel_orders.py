@@ -11,7 +11,7 @@ import pytest
 from mmdb.errors import InvalidOption
 from mmdb.train.drive.worker_pool import orders_of
 from mmdb.train.hops.orders import GroupOrder, HopOrder
-from mmdb.train.schedule import Assignment, ScheduledHop
+from mmdb.train.schedule import HopAssignment, ScheduledHop
 from mmdb.train.values.seeds import VALIDATION
 from mmdb.train.values.spec import WorkerGroup, group_of
 
@@ -33,7 +33,7 @@ def meet(members: Sequence[str]) -> Sequence[WorkerGroup]:
 
 def orders(*group: tuple[str, int], job: Any = JOB, epoch: int = 3) -> list[Any]:
     hop = ScheduledHop(2, epoch, group[0][1])
-    return list(orders_of(cast(Any, job), Assignment(group[0][0], hop, True, group), meet))
+    return list(orders_of(cast(Any, job), HopAssignment(group[0][0], hop, True, group), meet))
 
 
 def test_each_member_of_a_round_is_told_all_its_partitions_and_its_own_rank() -> None:

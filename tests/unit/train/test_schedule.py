@@ -12,20 +12,26 @@ import pytest
 from mmdb.train.schedule import (
     MAX_FAILURES,
     MAX_LOSSES,
-    Assignment,
     Done,
     Failed,
+    HopAssignment,
     Lost,
     Placement,
     Policy,
     Ready,
-    Schedule,
+    RunSchedule,
     ScheduledHop,
     TrainingProgress,
     Workload,
     begin,
 )
 from mmdb.train.values.seeds import MERGE, VALIDATION, visit_order
+
+
+def at_rest(schedule: RunSchedule, candidate: int) -> bool:
+    """Return whether a candidate has nothing to do and no hop running."""
+    queue = schedule._queue
+    return not queue.active(candidate) and not queue.doing[candidate]
 
 
 def workload_of(source: random.Random, strategy: str = "mop") -> Workload:
@@ -55,7 +61,7 @@ def placement_of(source: random.Random, load: Workload, nodes: int) -> dict[int,
 class Pool:
     """Workers that a schedule shares with others: they come, go, and are lent out."""
 
-    schedule: Schedule
+    schedule: RunSchedule
     workers: dict[str, str]  # worker -> node
     source: random.Random
     done: list[ScheduledHop] = field(default_factory=list)
@@ -72,7 +78,7 @@ class Pool:
             assert left.published or left.home in (None, assignment.worker)
         self.check_rest(idle)
 
-    def check(self, assignment: Assignment, idle: list[str]) -> None:
+    def check(self, assignment: HopAssignment, idle: list[str]) -> None:
         schedule, hop = self.schedule, assignment.hop
         members = assignment.group or ((assignment.worker, hop.part),)
         assert {w for w, _ in members} <= set(idle)
@@ -105,7 +111,7 @@ class Pool:
             return
         for worker in set(idle) - set(running):
             for c, progress in enumerate(schedule.progress):
-                if schedule.at_rest(c) or places[c] or progress.home not in (None, worker):
+                if at_rest(schedule, c) or places[c] or progress.home not in (None, worker):
                     continue
                 assert progress.published or progress.home in (None, worker)
                 left = set(range(load.partitions)) - set(progress.visited) or {VALIDATION}
@@ -267,7 +273,7 @@ def test_goals_stops_and_newcomers_are_heeded_while_hops_run(seed: int, strategy
     for candidate, progress in enumerate(schedule.progress):
         found = visits(pool.done, candidate)
         assert max(found.values(), default=0) <= 1
-        assert schedule.at_rest(candidate)
+        assert at_rest(schedule, candidate)
         if not progress.closed:
             assert progress.epoch >= schedule.goal(candidate)
         assert {v for v in found if v[0] < progress.epoch} == set(wanted(load, progress.epoch))
@@ -311,7 +317,7 @@ def test_the_same_events_give_the_same_assignments(seed: int) -> None:
 # -- single rules -------------------------------------------------------------
 
 
-def one(candidates: int = 1, partitions: int = 3, epochs: int = 1) -> Schedule:
+def one(candidates: int = 1, partitions: int = 3, epochs: int = 1) -> RunSchedule:
     load = Workload(
         candidates=candidates, partitions=partitions, epochs=epochs, seed=0, validates=False
     )
@@ -384,7 +390,7 @@ def test_only_workers_that_are_offered_get_something_to_do() -> None:
     assert [a.worker for a in schedule.assign(["x"])] == ["x"]
 
 
-def over(schedule: Schedule) -> bool:
+def over(schedule: RunSchedule) -> bool:
     return schedule.finished
 
 
@@ -392,7 +398,7 @@ def test_a_candidate_rests_at_its_goal_and_frees_its_worker_at_once() -> None:
     schedule = one(candidates=2, partitions=1, epochs=1)
     first = schedule.running["w"].candidate
     schedule.take(Done("w", 1.0))
-    assert schedule.at_rest(first)
+    assert at_rest(schedule, first)
     (other,) = schedule.assign(["w"])
     assert other.hop.candidate != first
     schedule.take(Done("w", 1.0))

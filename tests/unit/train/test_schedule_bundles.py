@@ -11,20 +11,20 @@ import pytest
 
 from mmdb.train.schedule import (
     MAX_FAILURES,
-    Assignment,
     Done,
     Failed,
+    HopAssignment,
     Lost,
     Policy,
     Ready,
-    Schedule,
+    RunSchedule,
     ScheduledHop,
     Workload,
     begin,
 )
 from mmdb.train.schedule.candidate_queue import MAX_APART
 from mmdb.train.values.seeds import VALIDATION
-from tests.unit.train.test_schedule import Pool, visits, wanted, workload_of
+from tests.unit.train.test_schedule import Pool, at_rest, visits, wanted, workload_of
 
 
 class Bundled(Pool):
@@ -39,7 +39,7 @@ class Bundled(Pool):
     def fused(self, worker: str) -> tuple[int, ...]:
         return self.schedule._fused.get(worker, ())
 
-    def check(self, assignment: Assignment, idle: list[str]) -> None:
+    def check(self, assignment: HopAssignment, idle: list[str]) -> None:
         assert assignment.fused == self.fused(assignment.worker)
         self.together[len(assignment.candidates)] += 1
         assert len(assignment.candidates) <= self.schedule._fuse
@@ -60,7 +60,7 @@ class Bundled(Pool):
         if schedule.workload.strategy != "mop" or not schedule.workload.free:
             return
         for c, progress in enumerate(schedule.progress):
-            if not schedule.at_rest(c) and not places[c]:
+            if not at_rest(schedule, c) and not places[c]:
                 for worker in set(idle) - set(schedule.running):
                     assert progress.home not in (None, worker) and not progress.published
 
@@ -146,7 +146,7 @@ def test_goals_stops_and_newcomers_to_a_bundle_are_heeded(seed: int) -> None:
         found = visits(pool.done, candidate)
         assert max(found.values(), default=0) <= 1
         assert {v for v in found if v[0] < progress.epoch} == set(wanted(load, progress.epoch))
-        assert schedule.at_rest(candidate)
+        assert at_rest(schedule, candidate)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -173,7 +173,7 @@ def schedule_of(
     fuse: int = 8,
     bundles: int = 1,
     strategy: str = "mop",
-) -> Schedule:
+) -> RunSchedule:
     """Return a schedule whose candidates are dealt out to bundles in turn."""
     load = Workload(
         candidates=candidates,
@@ -193,7 +193,7 @@ def schedule_of(
     return schedule
 
 
-def run(schedule: Schedule, workers: int = 1) -> Iterator[Assignment]:
+def run(schedule: RunSchedule, workers: int = 1) -> Iterator[HopAssignment]:
     """Do all hops, in the order in which they were started, and yield them."""
     names = [f"w{k}" for k in range(workers)]
     while not schedule.finished:
@@ -303,7 +303,7 @@ def test_a_state_of_a_bundle_is_left_for_others_where_one_of_them_may_need_it() 
             assert schedule.progress[c].published == assignment.publish
 
 
-def fail(schedule: Schedule, *, final: bool = False) -> tuple[int, ...]:
+def fail(schedule: RunSchedule, *, final: bool = False) -> tuple[int, ...]:
     """Fail what w0 does; return the candidates that this closed."""
     closed = schedule.take(Failed("w0", final=final))
     schedule.take(Ready("w0"))

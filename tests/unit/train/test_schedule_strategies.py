@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from mmdb.train.schedule import (
-    Assignment,
     Done,
     Failed,
+    HopAssignment,
     Lost,
     Ready,
-    Schedule,
+    RunSchedule,
     Workload,
     begin,
     strategy_of,
@@ -23,7 +23,7 @@ WORKERS = ("a", "b", "c", "d")
 
 def schedule_of(
     strategy: str, candidates: int, partitions: int = 4, *, group: int = 1, validates: bool = True
-) -> Schedule:
+) -> RunSchedule:
     load = Workload(
         candidates=candidates,
         partitions=partitions,
@@ -39,11 +39,11 @@ def schedule_of(
     return schedule
 
 
-def idle(schedule: Schedule) -> list[str]:
+def idle(schedule: RunSchedule) -> list[str]:
     return [w for w in WORKERS if w not in schedule.running]
 
 
-def assign(schedule: Schedule) -> list[Assignment]:
+def assign(schedule: RunSchedule) -> list[HopAssignment]:
     return schedule.assign(idle(schedule))
 
 

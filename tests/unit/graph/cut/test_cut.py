@@ -14,7 +14,6 @@ from mmdb.errors import NotACut
 from mmdb.graph.cut.cut import (
     backbone_of,
     chain_of,
-    check_cut,
     cuts_of,
     frozen_paths,
     prefix_of,
@@ -23,6 +22,7 @@ from mmdb.graph.cut.cut import (
 )
 from mmdb.graph.spec.build import initial_module
 from mmdb.graph.spec.layer_form import traced
+from tests.unit.graph.cut.checked import check_cut
 from tests.unit.graph.cut.networks import (
     CASES,
     TOKENS,

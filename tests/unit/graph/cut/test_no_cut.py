@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from mmdb.errors import CutNotFound, NotACut
-from mmdb.graph.cut.cut import check_cut, cuts_of, prefix_of, rest_of, stage_of
+from mmdb.graph.cut.cut import cuts_of, prefix_of, rest_of, stage_of
+from tests.unit.graph.cut.checked import check_cut
 from tests.unit.graph.cut.networks import Branches, Masked, Pictures, Tied
 
 

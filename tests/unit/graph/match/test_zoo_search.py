@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmdb.graph.match.alignment import align, score_all
+from mmdb.graph.match.alignment import align
 from mmdb.graph.match.pack import PackedSkeleton, pack
 from mmdb.graph.match.packed_zoo import PackedZoo
 from mmdb.graph.match.zoo_search import explore, search, upper_bounds
 from mmdb.graph.ops.skeleton import LayerSkeleton
+from tests.bench.match.all_scores import score_all
 from tests.bench.match.families import draw, mutated
 from tests.unit.graph.match.outlines import QUICK, outlines, residual
 

@@ -19,7 +19,7 @@ from mmdb.graph.ops.op_contraction import skeleton_of
 from mmdb.graph.ops.skeleton import LayerSkeleton
 from mmdb.graph.spec.build import architecture_of
 from mmdb.graph.trace.call_tracer import trace
-from mmdb.graph.trace.structure import Architecture, GraphNode, TensorSpec
+from mmdb.graph.trace.structure import GraphNode, NetworkGraph, TensorSpec
 
 
 class Function(nn.Module):
@@ -299,7 +299,7 @@ def test_every_parameter_is_in_a_layer(module: nn.Module) -> None:
     assert pack(found) is not None
 
 
-def without_paths(structure: Architecture) -> Architecture:
+def without_paths(structure: NetworkGraph) -> NetworkGraph:
     """Return a structure as a database has it: through JSON, without paths."""
     nodes = []
     for node in structure.nodes:
@@ -312,7 +312,7 @@ def without_paths(structure: Architecture) -> Architecture:
                 parameters=tuple(TensorSpec(**(s | {"shape": tuple(s["shape"])})) for s in specs),
             )
         )
-    return Architecture(nodes=tuple(nodes), edges=structure.edges)
+    return NetworkGraph(nodes=tuple(nodes), edges=structure.edges)
 
 
 @pytest.mark.parametrize(
@@ -336,4 +336,4 @@ def test_a_structure_from_a_database_gives_the_same_outline(module: nn.Module) -
 def test_too_many_nodes_are_refused() -> None:
     nodes = tuple(GraphNode(ordinal=k, path="", op="relu") for k in range(MOST_NODES + 1))
     with pytest.raises(ArchitectureError, match="50001 nodes"):
-        skeleton_of_architecture(Architecture(nodes=nodes, edges=()))
+        skeleton_of_architecture(NetworkGraph(nodes=nodes, edges=()))

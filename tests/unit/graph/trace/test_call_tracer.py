@@ -15,10 +15,10 @@ from mmdb.graph.factories import SHIPPED
 from mmdb.graph.spec.build import architecture_of, initial_module
 from mmdb.graph.trace import call_tracer
 from mmdb.graph.trace.call_tracer import trace
-from mmdb.graph.trace.structure import Architecture, common_prefix
+from mmdb.graph.trace.structure import NetworkGraph, common_prefix
 
 
-def ops(structure: Architecture) -> list[str]:
+def ops(structure: NetworkGraph) -> list[str]:
     return [node.op for node in structure.nodes]
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from mmdb.errors import ArchitectureError
 from mmdb.graph.trace.structure import (
-    Architecture,
     GraphEdge,
     GraphNode,
+    NetworkGraph,
     TensorSpec,
     common_prefix,
     from_json,
@@ -34,7 +34,7 @@ def node(ordinal: int, op: str, **attributes: object) -> GraphNode:
     )
 
 
-def graph(*rows: tuple[str, list[int]]) -> Architecture:
+def graph(*rows: tuple[str, list[int]]) -> NetworkGraph:
     """Return the structure whose nodes are (op, what it reads by position)."""
     nodes = tuple(node(number, op) for number, (op, _) in enumerate(rows))
     edges = [
@@ -42,11 +42,11 @@ def graph(*rows: tuple[str, list[int]]) -> Architecture:
         for target, (_, sources) in enumerate(rows)
         for position, source in enumerate(sources)
     ]
-    return Architecture(nodes=nodes, edges=tuple(edges))
+    return NetworkGraph(nodes=nodes, edges=tuple(edges))
 
 
 @st.composite
-def structures(draw: st.DrawFn) -> Architecture:
+def structures(draw: st.DrawFn) -> NetworkGraph:
     """Small graphs of few ops, so that many of their parts are alike."""
     rows: list[tuple[str, list[int]]] = [("input", [])]
     for number in range(1, draw(st.integers(1, 9))):
@@ -58,7 +58,7 @@ def structures(draw: st.DrawFn) -> Architecture:
     return graph(*rows)
 
 
-def rewritten(structure: Architecture, seed: int) -> Architecture:
+def rewritten(structure: NetworkGraph, seed: int) -> NetworkGraph:
     """Return the same graph with other numbers, other names, and sums the other way round."""
     draw = random.Random(seed)
     waiting = {n.ordinal: {s for _, s in structure.inputs[n.ordinal]} for n in structure.nodes}
@@ -74,10 +74,10 @@ def rewritten(structure: Architecture, seed: int) -> Architecture:
         position = 1 - edge.position if turned else edge.position
         edges.append(GraphEdge(number[edge.source], number[edge.target], position))
     draw.shuffle(edges)
-    return Architecture(nodes=tuple(nodes), edges=tuple(edges))
+    return NetworkGraph(nodes=tuple(nodes), edges=tuple(edges))
 
 
-def networkx_graph(structure: Architecture) -> nx.MultiDiGraph:
+def networkx_graph(structure: NetworkGraph) -> nx.MultiDiGraph:
     built = nx.MultiDiGraph()
     for at in structure.nodes:
         built.add_node(at.ordinal, signature=structure.signatures[at.ordinal])
@@ -92,7 +92,7 @@ def networkx_graph(structure: Architecture) -> nx.MultiDiGraph:
 
 @QUICK
 @given(structures(), st.integers(0, 2**32))
-def test_names_numbers_and_order_do_not_change_the_hash(structure: Architecture, seed: int) -> None:
+def test_names_numbers_and_order_do_not_change_the_hash(structure: NetworkGraph, seed: int) -> None:
     other = rewritten(structure, seed)
     assert other.canonical_hash == structure.canonical_hash
     orders = zip(other.canonical_order, structure.canonical_order, strict=True)
@@ -102,7 +102,7 @@ def test_names_numbers_and_order_do_not_change_the_hash(structure: Architecture,
 
 @QUICK
 @given(structures(), structures())
-def test_the_hash_is_equal_exactly_for_isomorphic_graphs(a: Architecture, b: Architecture) -> None:
+def test_the_hash_is_equal_exactly_for_isomorphic_graphs(a: NetworkGraph, b: NetworkGraph) -> None:
     isomorphic = nx.is_isomorphic(
         networkx_graph(a),
         networkx_graph(b),
@@ -117,7 +117,7 @@ def test_the_hash_is_equal_exactly_for_isomorphic_graphs(a: Architecture, b: Arc
 @QUICK
 @given(structures(), st.data())
 def test_one_changed_attribute_changes_the_hash(
-    structure: Architecture, data: st.DataObject
+    structure: NetworkGraph, data: st.DataObject
 ) -> None:
     at = data.draw(st.sampled_from(structure.nodes))
     nodes = list(structure.nodes)
@@ -127,7 +127,7 @@ def test_one_changed_attribute_changes_the_hash(
 
 @QUICK
 @given(structures(), st.data())
-def test_one_edge_less_changes_the_hash(structure: Architecture, data: st.DataObject) -> None:
+def test_one_edge_less_changes_the_hash(structure: NetworkGraph, data: st.DataObject) -> None:
     if structure.edges:
         gone = data.draw(st.sampled_from(structure.edges))
         left = tuple(edge for edge in structure.edges if edge != gone)
@@ -152,7 +152,7 @@ def test_sharing_far_below_is_told_apart_though_the_prefixes_are_alike() -> None
 
 
 def test_a_ring_of_six_is_not_two_rings_of_three() -> None:
-    def sums(pairs: list[tuple[int, int]]) -> Architecture:
+    def sums(pairs: list[tuple[int, int]]) -> NetworkGraph:
         rows: list[tuple[str, list[int]]] = [("input", [])] + [("linear", [0])] * 6
         rows += [("add", [1 + a, 1 + b]) for a, b in pairs]
         total = 7
@@ -169,7 +169,7 @@ def test_a_ring_of_six_is_not_two_rings_of_three() -> None:
 
 @pytest.mark.parametrize("branches", [2, 32])
 def test_any_number_of_equal_branches_may_be_listed_in_any_order(branches: int) -> None:
-    def towers(seed: int) -> Architecture:
+    def towers(seed: int) -> NetworkGraph:
         rows: list[tuple[str, list[int]]] = [("input", [])]
         ends = []
         for _ in range(branches):
@@ -189,7 +189,7 @@ def test_any_number_of_equal_branches_may_be_listed_in_any_order(branches: int) 
 
 @QUICK
 @given(structures())
-def test_the_graph_has_every_node_and_every_position(structure: Architecture) -> None:
+def test_the_graph_has_every_node_and_every_position(structure: NetworkGraph) -> None:
     found = structure.graph()
     assert isinstance(found, nx.DiGraph) and not found.is_multigraph()
     assert [data["path"] for _, data in found.nodes(data=True)] == [n.path for n in structure.nodes]
@@ -202,7 +202,7 @@ def test_the_graph_has_every_node_and_every_position(structure: Architecture) ->
 
 
 def test_a_node_of_the_graph_has_its_op_its_shapes_and_its_attributes() -> None:
-    found = Architecture(nodes=(node(0, "linear", bias=False),), edges=()).graph()
+    found = NetworkGraph(nodes=(node(0, "linear", bias=False),), edges=()).graph()
     assert found.nodes[0] == {
         "op": "linear",
         "path": "part0",
@@ -218,7 +218,7 @@ def test_a_node_of_the_graph_has_its_op_its_shapes_and_its_attributes() -> None:
 @QUICK
 @given(structures(), structures())
 def test_a_common_prefix_is_symmetric_and_that_with_itself_is_the_whole(
-    a: Architecture, b: Architecture
+    a: NetworkGraph, b: NetworkGraph
 ) -> None:
     assert common_prefix(a, b) == common_prefix(b, a)
     whole = common_prefix(a, a)
@@ -229,7 +229,7 @@ def test_a_common_prefix_is_symmetric_and_that_with_itself_is_the_whole(
 @QUICK
 @given(structures())
 def test_depth_and_bytes_of_a_prefix_are_those_of_all_that_feeds_it(
-    structure: Architecture,
+    structure: NetworkGraph,
 ) -> None:
     ancestors = {n: nx.ancestors(networkx_graph(structure), n) for n in range(len(structure.nodes))}
     found = {p.prefix_hash: p for p in structure.prefixes}
@@ -255,7 +255,7 @@ def test_a_lone_parameter_is_shared_only_with_what_reads_it() -> None:
 
 
 def test_of_parallel_layers_as_many_are_shared_as_both_have() -> None:
-    def heads(count: int) -> Architecture:
+    def heads(count: int) -> NetworkGraph:
         return graph(("input", []), *[("linear", [0])] * count, ("cat", list(range(1, count + 1))))
 
     assert common_prefix(heads(3), heads(2)).nodes == 2
@@ -267,7 +267,7 @@ def test_of_parallel_layers_as_many_are_shared_as_both_have() -> None:
 
 @QUICK
 @given(structures())
-def test_json_gives_back_the_structure_and_the_same_bytes(structure: Architecture) -> None:
+def test_json_gives_back_the_structure_and_the_same_bytes(structure: NetworkGraph) -> None:
     text = structure.to_json()
     again = from_json(text.encode())
     assert again == structure
@@ -289,4 +289,4 @@ def test_other_text_is_refused(text: str) -> None:
 )
 def test_edges_that_make_a_cycle_or_lead_nowhere_are_refused(edge: GraphEdge) -> None:
     with pytest.raises(ArchitectureError, match="cannot have the edge"):
-        Architecture(nodes=(node(0, "input"), node(1, "relu")), edges=(edge,))
+        NetworkGraph(nodes=(node(0, "input"), node(1, "relu")), edges=(edge,))

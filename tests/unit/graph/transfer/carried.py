@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mmdb.graph.ops.capture import capture
 from mmdb.graph.ops.op_contraction import skeleton_of
 from mmdb.graph.ops.skeleton import LayerSkeleton
-from mmdb.graph.transfer import Transfer, transfer
+from mmdb.graph.transfer import TensorTransfer, transfer
 
 
 def rows(count: int = 2) -> Tensor:
@@ -81,7 +81,7 @@ def carry(
     names: Mapping[str, str] | None = None,
     child_x: Tensor | None = None,
     **options: Any,
-) -> Transfer:
+) -> TensorTransfer:
     """Transfer from parent to child, and load the result into the child."""
     flows = capture(child, (x if child_x is None else child_x,)), capture(parent, (x,))
     outlines = skeleton_of(flows[0]), skeleton_of(flows[1])

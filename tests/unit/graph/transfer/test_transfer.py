@@ -13,7 +13,7 @@ from mmdb.graph.ops.capture import capture
 from mmdb.graph.ops.op_contraction import skeleton_of
 from mmdb.graph.ops.op_graph import CONSTANT, Operation, OpGraph, Value
 from mmdb.graph.ops.skeleton import LayerSkeleton
-from mmdb.graph.transfer import Transfer, transfer
+from mmdb.graph.transfer import TensorTransfer, transfer
 from tests.unit.graph.transfer.carried import (
     carry,
     error_of,
@@ -483,7 +483,7 @@ def test_a_constant_of_one_number_is_as_wide_as_it_needs_to_be(is_known: bool) -
     assert (relative_error(child, parent, vectors()) <= LIMIT) == is_known
 
 
-def run(child: OpGraph, parent: OpGraph, rest: tuple[object, ...]) -> Transfer:
+def run(child: OpGraph, parent: OpGraph, rest: tuple[object, ...]) -> TensorTransfer:
     pairs, one, other = rest
     own = Chain((8, 6)).state_dict()
     return transfer(child, parent, pairs, one, other, Chain((4, 6)).state_dict(), own)  # type: ignore[arg-type]

@@ -111,14 +111,14 @@ def test_every_operation_of_a_shipped_factory_is_known_and_linear_in_the_batch(n
 def test_what_torch_keeps_for_the_backward(name: str) -> None:
     build, shape = SHIPPED[name]
     real = kept_by_torch(build(), shape, ROWS)
-    assert work(name).kept_bytes(ROWS) == pytest.approx(real, rel=0.001)
+    assert work(name).kept.at(ROWS)[0] == pytest.approx(real, rel=0.001)
 
 
 @pytest.mark.parametrize(("name", "within"), [("lstm", 0.1), ("gru", 0.1), ("rnn", 0.1)])
 def test_what_torch_keeps_of_recurrent_layers(name: str, within: float) -> None:
     build, shape = OTHERS[name]
     real = kept_by_torch(build(), shape, ROWS)
-    assert work(name).kept_bytes(ROWS) == pytest.approx(real, rel=within)
+    assert work(name).kept.at(ROWS)[0] == pytest.approx(real, rel=within)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -149,7 +149,7 @@ def test_frozen_parameters_have_no_gradient_and_no_update() -> None:
     # Backward: the second weight's product alone; the relu before it has no gradient.
     backward = found.backward & (found.kinds == KINDS.index("matmul"))
     assert found.flops.at(16)[backward].sum() == 2 * 16 * 8 * 3
-    assert found.kept_bytes(16) == 16 * 8 * 4 + 16 * 3 * 4 + 16 * 8 + 4
+    assert found.kept.at(16)[0] == 16 * 8 * 4 + 16 * 3 * 4 + 16 * 8 + 4
 
 
 def test_nothing_of_the_module_or_of_a_generator_changes() -> None:
