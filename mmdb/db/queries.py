@@ -1,16 +1,14 @@
 """Named queries: every statement that Python sends lives in `sql/queries/*.sql`.
 
 A query starts with `-- name: find_run`, one comment line that says what it does, and holds one
-statement. A comment `-- find_runs: TEXT` below a line makes a second query of that name, in which
-TEXT stands in the line's place. Placeholders are `%(name)s::type`; the cast tells all three drivers
-the type. On PostgreSQL those that touch mmdb's tables are functions of schema `mmdb_call`, see
+statement. Placeholders are `%(name)s::type`; the cast tells all three drivers the type. On
+PostgreSQL those that touch mmdb's tables are functions of schema `mmdb_call`, see
 `mmdb.db.definers`: who calls them needs no right on a table.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -23,8 +21,6 @@ _INSERT = re.compile(
     r"(?P<rest>\s*ON CONFLICT(?: \(\w+(?:, \w+)*\))? DO NOTHING)?"
 )
 _OF_SESSION = re.compile(r"\bpg_(try_)?advisory_lock(_shared)?\(|^LISTEN\b", re.M)
-#: A line, and what stands in its place in another query.
-_VARIANT = re.compile(r"^(.*)\n *-- ([a-z_]+): (.+)$", re.MULTILINE)
 _TABLE = re.compile(r"(?<!')\bmmdb\.\w+\b(?!\()")
 #: Files whose statements run as they are: calls of functions, what comes before there are any, and
 #: what the server says of its sessions to some and not to others.
@@ -152,9 +148,8 @@ class Queries:
     def __init__(self, path: Path) -> None:
         parts = _NAME.split(path.read_text())[1:]
         self._by_name = {
-            name: Query(name, meaning, _without_indents(text.strip().removesuffix(";")), path.stem)
-            for first, meaning, sql in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
-            for name, text in _variants(first, sql)
+            name: Query(name, meaning, _without_indents(sql.strip().removesuffix(";")), path.stem)
+            for name, meaning, sql in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
         }
 
     def __getattr__(self, name: str) -> Query:
@@ -165,13 +160,6 @@ class Queries:
 
     def __iter__(self):  # type: ignore[no-untyped-def]
         return iter(self._by_name.values())
-
-
-def _variants(first: str, sql: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and the SQL of a query, and of those that differ from it by some lines."""
-    for name in dict.fromkeys([first, *(line[2] for line in _VARIANT.finditer(sql))]):
-        mine = re.sub(rf"^.*\n *-- {name}: ", "", sql, flags=re.MULTILINE)
-        yield name, _VARIANT.sub(r"\1", mine)
 
 
 def _without_indents(sql: str) -> str:

@@ -1,5 +1,5 @@
 -- name: find_dataset
--- The dataset of a name, its first version, or its last in use, or else the last that was dropped; or that of a number.
+-- The dataset of a name: its first version, or its last in use, or else the last that was dropped.
 SELECT
     d.dataset_id,
     d.name,
@@ -26,9 +26,36 @@ SELECT
 FROM mmdb.dataset AS d
 LEFT JOIN mmdb.dataset AS o ON d.origin_id = o.dataset_id AND d.version > 1
 WHERE d.name = %(name)s::text OR (o.name = %(name)s::text AND NOT %(is_first)s::boolean)
--- find_dataset_of: WHERE d.dataset_id = %(dataset_id)s::bigint
 ORDER BY d.dropped_at IS NOT NULL, d.version DESC, d.dataset_id DESC
 LIMIT 1;
+
+-- name: find_dataset_of
+-- A dataset by its number.
+SELECT
+    d.dataset_id,
+    d.name,
+    d.query,
+    d.label,
+    d.task,
+    d.seed,
+    d.validation,
+    d.row_count,
+    d.byte_count,
+    d.content_hash,
+    d.input_shape,
+    d.classes::text AS classes,
+    d.options::text AS options,
+    d.targets::text AS targets,
+    d.inputs::text AS inputs,
+    d.class_counts::text AS class_counts,
+    d.dropped_at IS NOT NULL AS dropped,
+    d.version,
+    d.origin_id,
+    d.partitions,
+    d.changes::text AS changes,
+    d.owner
+FROM mmdb.dataset AS d
+WHERE d.dataset_id = %(dataset_id)s::bigint;
 
 -- name: find_family
 -- The versions of a dataset in use, and the samples of them.

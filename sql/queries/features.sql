@@ -12,7 +12,7 @@ FROM mmdb.run AS r
 WHERE r.run_id = %(run_id)s::bigint;
 
 -- name: find
--- Features of a dataset by their keys, or those that a run uses.
+-- Features of a dataset by their keys.
 SELECT
     f.feature_id,
     f.feature_key,
@@ -34,8 +34,37 @@ SELECT
     f.max_error,
     f.mean_error
 FROM mmdb.feature AS f
-WHERE f.feature_key = any(%(feature_keys)s::bytea[]) AND f.dataset_id = %(dataset_id)s::bigint AND f.owner = %(owner)s::text
--- find_of_run: INNER JOIN mmdb.run_feature AS u ON f.feature_id = u.feature_id WHERE u.run_id = %(run_id)s::bigint
+WHERE
+    f.feature_key = any(%(feature_keys)s::bytea[])
+    AND f.dataset_id = %(dataset_id)s::bigint
+    AND f.owner = %(owner)s::text
+ORDER BY f.feature_id;
+
+-- name: find_of_run
+-- The features that a run uses.
+SELECT
+    f.feature_id,
+    f.feature_key,
+    f.dataset_id,
+    f.owner,
+    f.prefix_key,
+    f.layer,
+    f.pool,
+    f.storage,
+    f.shape,
+    f.architecture_hash,
+    f.tensors_hash,
+    f.network_hash,
+    f.depth,
+    f.backbone,
+    f.model_id,
+    f.seed,
+    f.row_bytes,
+    f.max_error,
+    f.mean_error
+FROM mmdb.run_feature AS u
+INNER JOIN mmdb.feature AS f ON u.feature_id = f.feature_id
+WHERE u.run_id = %(run_id)s::bigint
 ORDER BY f.feature_id;
 
 -- name: add

@@ -50,7 +50,6 @@ SELECT l.manifest_id AS id
 FROM mmdb.manifest AS l
 WHERE
     l.created_at <= now() - %(grace)s::interval
-    -- recheck_manifests: l.manifest_id = any(%(ids)s::bigint[])
     AND NOT EXISTS (
         SELECT 1 FROM mmdb.model AS m
         WHERE m.manifest_id = l.manifest_id
@@ -64,6 +63,17 @@ FROM mmdb.manifest AS l
 WHERE l.manifest_id = any(%(ids)s::bigint[])
 ORDER BY l.manifest_id
 FOR UPDATE SKIP LOCKED;
+
+-- name: recheck_manifests
+-- Those of some manifests that no model has.
+SELECT l.manifest_id AS id
+FROM mmdb.manifest AS l
+WHERE
+    l.manifest_id = any(%(ids)s::bigint[])
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model AS m
+        WHERE m.manifest_id = l.manifest_id
+    );
 
 -- name: delete_manifest_tensors
 -- Delete the lists of manifests.
@@ -84,7 +94,6 @@ FROM mmdb.tensor AS t
 LEFT JOIN mmdb.encoding AS x ON t.tensor_id = x.tensor_id
 WHERE
     t.created_at <= now() - %(grace)s::interval
-    -- recheck_tensors: t.tensor_id = any(%(ids)s::bigint[])
     AND NOT EXISTS (
         SELECT 1 FROM mmdb.manifest_tensor AS e
         WHERE e.tensor_id = t.tensor_id
@@ -115,6 +124,36 @@ WHERE t.tensor_id = any(%(ids)s::bigint[])
 ORDER BY t.tensor_id
 FOR UPDATE SKIP LOCKED;
 
+-- name: recheck_tensors
+-- Those of some tensors that nothing names and no difference is kept against, with their stored bytes.
+SELECT
+    t.tensor_id AS id,
+    coalesce(x.stored_bytes, 0) AS bytes
+FROM mmdb.tensor AS t
+LEFT JOIN mmdb.encoding AS x ON t.tensor_id = x.tensor_id
+WHERE
+    t.tensor_id = any(%(ids)s::bigint[])
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.manifest_tensor AS e
+        WHERE e.tensor_id = t.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model_change AS c
+        WHERE c.tensor_id = t.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model AS m
+        WHERE m.pack_id = t.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.recipe_tensor AS r
+        WHERE r.tensor_id = t.tensor_id
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.encoding AS d
+        WHERE d.base_id = t.tensor_id
+    );
+
 -- name: find_chunks
 -- Those of some tensors that have chunks.
 SELECT DISTINCT c.tensor_id
@@ -141,7 +180,6 @@ WHERE tensor_id = any(%(ids)s::bigint[]);
 SELECT a.architecture_id AS id
 FROM mmdb.architecture AS a
 WHERE
-    -- recheck_architectures: WHERE a.architecture_id = any(%(ids)s::bigint[]) AND
     NOT EXISTS (
         SELECT 1 FROM mmdb.model AS m
         WHERE m.architecture_id = a.architecture_id
@@ -155,6 +193,17 @@ FROM mmdb.architecture AS a
 WHERE a.architecture_id = any(%(ids)s::bigint[])
 ORDER BY a.architecture_id
 FOR UPDATE SKIP LOCKED;
+
+-- name: recheck_architectures
+-- Those of some architectures that no model has.
+SELECT a.architecture_id AS id
+FROM mmdb.architecture AS a
+WHERE
+    a.architecture_id = any(%(ids)s::bigint[])
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.model AS m
+        WHERE m.architecture_id = a.architecture_id
+    );
 
 -- name: delete_architecture_nodes
 -- Delete the nodes of architectures.
@@ -181,7 +230,6 @@ WHERE architecture_id = any(%(ids)s::bigint[]);
 SELECT p.prefix_hash AS id
 FROM mmdb.architecture_prefix AS p
 WHERE
-    -- recheck_prefixes: WHERE p.prefix_hash = any(%(ids)s::bytea[]) AND
     NOT EXISTS (
         SELECT 1 FROM mmdb.architecture_node AS n
         WHERE n.prefix_hash = p.prefix_hash
@@ -195,6 +243,17 @@ FROM mmdb.architecture_prefix AS p
 WHERE p.prefix_hash = any(%(ids)s::bytea[])
 ORDER BY p.prefix_hash
 FOR UPDATE SKIP LOCKED;
+
+-- name: recheck_prefixes
+-- Those of some beginnings that no architecture has.
+SELECT p.prefix_hash AS id
+FROM mmdb.architecture_prefix AS p
+WHERE
+    p.prefix_hash = any(%(ids)s::bytea[])
+    AND NOT EXISTS (
+        SELECT 1 FROM mmdb.architecture_node AS n
+        WHERE n.prefix_hash = p.prefix_hash
+    );
 
 -- name: delete_prefixes
 -- Delete beginnings.
@@ -236,14 +295,14 @@ DELETE FROM mmdb.checkpoint
 WHERE candidate_id = any(%(ids)s::bigint[]);
 
 -- name: find_garbage_features
--- Features with blocks whose dataset was dropped, or that no unfinished run uses and none has used within the grace period.
+-- Features with blocks whose dataset was dropped, or that were last used before the grace period and that no unfinished
+-- run uses.
 SELECT
     f.feature_id AS id,
     sum(p.byte_count)::bigint AS bytes
 FROM mmdb.feature AS f
 INNER JOIN mmdb.feature_part AS p ON f.feature_id = p.feature_id
 INNER JOIN mmdb.dataset AS d ON f.dataset_id = d.dataset_id
--- recheck_features: INNER JOIN mmdb.dataset AS d ON f.dataset_id = d.dataset_id AND f.feature_id = any(%(ids)s::bigint[])
 WHERE
     d.dropped_at IS NOT NULL
     OR (
@@ -272,6 +331,38 @@ FROM mmdb.feature AS f
 WHERE f.feature_id = any(%(ids)s::bigint[])
 ORDER BY f.feature_id
 FOR UPDATE SKIP LOCKED;
+
+-- name: recheck_features
+-- Those of some features that can go, with their bytes.
+SELECT
+    f.feature_id AS id,
+    sum(p.byte_count)::bigint AS bytes
+FROM mmdb.feature AS f
+INNER JOIN mmdb.feature_part AS p ON f.feature_id = p.feature_id
+INNER JOIN mmdb.dataset AS d ON f.dataset_id = d.dataset_id
+WHERE
+    f.feature_id = any(%(ids)s::bigint[])
+    AND (
+        d.dropped_at IS NOT NULL
+        OR (
+            f.used_at <= now() - %(grace)s::interval
+            AND NOT EXISTS (
+                SELECT 1 FROM mmdb.run_feature AS u
+                INNER JOIN mmdb.run AS r ON u.run_id = r.run_id
+                WHERE
+                    u.feature_id = f.feature_id
+                    AND r.dropped_at IS NULL
+                    AND coalesce((
+                        SELECT v.event FROM mmdb.run_event AS v
+                        WHERE v.run_id = u.run_id
+                        ORDER BY v.happened_at DESC
+                        LIMIT 1
+                    ), '') <> 'finished'
+            )
+        )
+    )
+GROUP BY f.feature_id
+ORDER BY f.feature_id;
 
 -- name: delete_feature_blocks
 -- Delete the blocks of features.

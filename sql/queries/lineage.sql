@@ -187,7 +187,7 @@ FROM mmdb.lineage_hop_edge AS e
 WHERE e.parent_kind IN ('candidate', 'checkpoint', 'hop') AND e.parent_id = any(%(ids)s::bigint[]);
 
 -- name: model_down
--- What was made of models (or all whose numbers lie between two): models, warm starts, features, tables of predictions.
+-- What was made of models: other models, warm starts of candidates, features, tables of predictions.
 SELECT
     e.parent,
     e.child,
@@ -195,7 +195,6 @@ SELECT
     e.child_id AS far_id
 FROM mmdb.lineage_model_edge AS e
 WHERE e.parent_kind = 'model' AND e.parent_id = any(%(ids)s::bigint[])
--- models_down: WHERE e.parent_kind = 'model' AND e.parent_id BETWEEN %(low)s::bigint AND %(high)s::bigint
 UNION ALL
 SELECT
     e.parent,
@@ -204,7 +203,24 @@ SELECT
     e.child_id AS far_id
 FROM mmdb.lineage_feature_edge AS e
 WHERE e.parent_kind = 'model' AND e.parent_id = any(%(ids)s::bigint[]);
--- models_down: WHERE e.parent_kind = 'model' AND e.parent_id BETWEEN %(low)s::bigint AND %(high)s::bigint
+
+-- name: models_down
+-- As model_down of all models whose number lies between two.
+SELECT
+    e.parent,
+    e.child,
+    e.via,
+    e.child_id AS far_id
+FROM mmdb.lineage_model_edge AS e
+WHERE e.parent_kind = 'model' AND e.parent_id BETWEEN %(low)s::bigint AND %(high)s::bigint
+UNION ALL
+SELECT
+    e.parent,
+    e.child,
+    e.via,
+    e.child_id AS far_id
+FROM mmdb.lineage_feature_edge AS e
+WHERE e.parent_kind = 'model' AND e.parent_id BETWEEN %(low)s::bigint AND %(high)s::bigint;
 
 -- name: outside_down
 -- The models that came from files or databases.
@@ -309,7 +325,7 @@ FROM mmdb.lineage_hop_edge AS e
 WHERE e.child_kind IN ('hop', 'checkpoint') AND e.child_id = any(%(ids)s::bigint[]);
 
 -- name: model_up
--- What models were made from; or all whose numbers lie between two.
+-- What models were made from.
 SELECT
     e.parent,
     e.child,
@@ -317,7 +333,6 @@ SELECT
     e.parent_id AS far_id
 FROM mmdb.lineage_model_edge AS e
 WHERE e.child_kind = 'model' AND e.child_id = any(%(ids)s::bigint[])
--- models_up: WHERE e.child_kind = 'model' AND e.child_id BETWEEN %(low)s::bigint AND %(high)s::bigint
 UNION ALL
 SELECT
     e.parent,
@@ -326,7 +341,6 @@ SELECT
     e.parent_id AS far_id
 FROM mmdb.lineage_state_edge AS e
 WHERE e.child_kind = 'model' AND e.child_id = any(%(ids)s::bigint[])
--- models_up: WHERE e.child_kind = 'model' AND e.child_id BETWEEN %(low)s::bigint AND %(high)s::bigint
 UNION ALL
 SELECT
     e.parent,
@@ -335,4 +349,29 @@ SELECT
     e.parent_id AS far_id
 FROM mmdb.lineage_run_edge AS e
 WHERE e.child_kind = 'model' AND e.child_id = any(%(ids)s::bigint[]);
--- models_up: WHERE e.child_kind = 'model' AND e.child_id BETWEEN %(low)s::bigint AND %(high)s::bigint
+
+-- name: models_up
+-- As model_up of all models whose number lies between two.
+SELECT
+    e.parent,
+    e.child,
+    e.via,
+    e.parent_id AS far_id
+FROM mmdb.lineage_model_edge AS e
+WHERE e.child_kind = 'model' AND e.child_id BETWEEN %(low)s::bigint AND %(high)s::bigint
+UNION ALL
+SELECT
+    e.parent,
+    e.child,
+    e.via,
+    e.parent_id AS far_id
+FROM mmdb.lineage_state_edge AS e
+WHERE e.child_kind = 'model' AND e.child_id BETWEEN %(low)s::bigint AND %(high)s::bigint
+UNION ALL
+SELECT
+    e.parent,
+    e.child,
+    e.via,
+    e.parent_id AS far_id
+FROM mmdb.lineage_run_edge AS e
+WHERE e.child_kind = 'model' AND e.child_id BETWEEN %(low)s::bigint AND %(high)s::bigint;
