@@ -23,6 +23,8 @@ from mmdb.db.server_programs import find_server
 from mmdb.errors import ServerMissing
 from tests import gate, skips
 from tests.cluster import ROOT, Cluster
+from tests.copies import Copies
+from tests.preload import preloaded
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -115,9 +117,11 @@ def cache_folder(own_cache: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """Return the server that all tests share."""
-    with Cluster() as running:
-        yield running
+    """Return the server that all tests share; sessions of those that tests start load torch."""
+    with TemporaryDirectory(prefix="mmdb-preload-") as folder:
+        Path(folder).chmod(0o755)
+        with Cluster(preloaded(Path(folder))) as running:
+            yield running
 
 
 @pytest.fixture(scope="session")
@@ -170,6 +174,16 @@ DATABASES = {"duckdb": "installed_duckdb_url", "postgres": "postgres_url"}
 def database_url(request: pytest.FixtureRequest) -> str:
     """Return the URL of a fresh database with mmdb installed, once on each engine."""
     return str(request.getfixturevalue(DATABASES[request.param]))
+
+
+@pytest.fixture(scope="module")
+def copies(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Copies]:
+    """Return what gives each test of a file a copy of a database that is filled once."""
+    found = Copies(tmp_path_factory.mktemp("copies"), request.getfixturevalue)
+    yield found
+    found.close()
 
 
 @pytest.fixture
