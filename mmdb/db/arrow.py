@@ -12,6 +12,9 @@ def to_numpy(array: pa.Array) -> np.ndarray:
     Raises:
         pa.ArrowException: it has NULLs, or is of another type.
     """
+    kind = array.type
+    if array.null_count or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise pa.ArrowInvalid(f"{array.null_count} NULLs of {kind} among numbers")
     return np.from_dlpack(array)
 
 
