@@ -90,6 +90,7 @@ class Cluster:
         self._owner = server_owner()
         self._creator_pid = os.getpid()
         self._process: subprocess.Popen[bytes] | None = None
+        self._session: psycopg.Connection | None = None
         self.directory = Path(tempfile.mkdtemp(prefix="mmdb-cluster-"))
         self._memory = _memory_folder() if in_memory else None
         self.data = (self._memory.path if self._memory else self.directory) / "data"
@@ -197,8 +198,16 @@ class Cluster:
         _running.discard(self)
 
     def _execute(self, statement: sql.Composed) -> None:
-        with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(statement)
+        """Execute a statement in a session that is kept: to open one takes longer than most do."""
+        if self._session is not None:
+            try:
+                self._session.execute(statement)
+                return
+            except psycopg.OperationalError:
+                if not self._session.closed:  # a test may have ended all sessions
+                    raise
+        self._session = psycopg.connect(self.url(), autocommit=True)
+        self._session.execute(statement)
 
     def _initdb(self) -> None:
         password_file = self.directory / "password"
@@ -251,6 +260,9 @@ class Cluster:
 
     def _end_process(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
         if process is None:
             return
         if process.poll() is None:

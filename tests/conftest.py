@@ -23,6 +23,7 @@ from mmdb.db.server_programs import find_server
 from mmdb.errors import ServerMissing
 from tests import gate, skips
 from tests.cluster import ROOT, Cluster
+from tests.copies import Copies
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -170,6 +171,16 @@ DATABASES = {"duckdb": "installed_duckdb_url", "postgres": "postgres_url"}
 def database_url(request: pytest.FixtureRequest) -> str:
     """Return the URL of a fresh database with mmdb installed, once on each engine."""
     return str(request.getfixturevalue(DATABASES[request.param]))
+
+
+@pytest.fixture(scope="module")
+def copies(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Copies]:
+    """Return what gives each test of a file a copy of a database that is filled once."""
+    found = Copies(tmp_path_factory.mktemp("copies"), request.getfixturevalue)
+    yield found
+    found.close()
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ _ENGINE = re.compile(r"\[(duckdb|postgres)\b")
 def unit_of(root: Path, test: str) -> str:
     """Return what a test is one of that must run in one process, in their order.
 
-    That is the test alone. In files with fixtures for the whole module, which each process would
-    make anew, it is the file's tests of one engine.
+    That is the test alone. In files with fixtures for the whole module, or with copies, which each
+    process would make anew, it is the file's tests of one engine.
 
     Args:
         test: its id, as pytest prints it.
@@ -33,7 +33,8 @@ def unit_of(root: Path, test: str) -> str:
 
 @cache
 def _shares(path: Path) -> bool:
-    return 'scope="module"' in path.read_text()
+    text = path.read_text()
+    return 'scope="module"' in text or "copies: Copies" in text
 
 
 class Spread(LoadScopeScheduling):  # type: ignore[misc] # pytest-xdist has no types

@@ -19,6 +19,7 @@ from mmdb.data.assembly import Values, assemble
 from mmdb.data.column_layout import Layout, Slot
 from mmdb.data.decoding import IGNORED, Decoding, Label
 from mmdb.data.tokenize import FILL
+from mmdb.db.arrow import to_arrow, to_numpy
 from mmdb.db.connection import Texts
 from mmdb.db.row_formats import columns_of
 from mmdb.errors import BlockCorrupt
@@ -98,8 +99,8 @@ def _stored(slot: Slot, values: np.ndarray, texts: Mapping[str, pa.Array]) -> pa
         is_there = np.zeros(len(known), bool)
         is_there[values] = True
         places = np.cumsum(is_there, dtype=np.int32) - 1
-        distinct = known.take(pa.array(np.flatnonzero(is_there)))
-        return pa.DictionaryArray.from_arrays(places[values[:, 0]], distinct)
+        distinct = known.take(to_arrow(np.flatnonzero(is_there)))
+        return pa.DictionaryArray.from_arrays(to_arrow(places[values[:, 0]]), distinct)
     with np.errstate(over="ignore"):  # what becomes infinite is not exact
         narrow = values.astype(np.float32)
     exact = (narrow == values) | np.isnan(values)
@@ -115,11 +116,11 @@ def _view(rows: np.ndarray, offset: int, width: int, dtype: str) -> np.ndarray:
 
 
 def _fixed_list(values: np.ndarray) -> pa.Array:
-    return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+    return pa.FixedSizeListArray.from_arrays(to_arrow(values.reshape(-1)), values.shape[1])
 
 
 def _flat(values: np.ndarray) -> pa.Array:
-    return pa.array(values.reshape(-1))
+    return to_arrow(values.reshape(-1))
 
 
 def unpack(
@@ -164,7 +165,7 @@ def _batch(data: bytes, masked: Sequence[int] | None) -> pa.RecordBatch:
     batch.validate(full=True)  # lengths beyond its bytes would be read, whatever lies there
     if not masked:
         return batch
-    return batch.take(np.delete(np.arange(batch.num_rows), masked))
+    return batch.take(to_arrow(np.delete(np.arange(batch.num_rows), masked)))
 
 
 def without_rows(data: bytes, gone: np.ndarray) -> bytes:
@@ -186,9 +187,9 @@ def _own_texts(column: pa.Array) -> pa.Array:
     """Return a column whose dictionary holds its own texts alone."""
     if not pa.types.is_dictionary(column.type):
         return column
-    used, places = np.unique(column.indices.to_numpy(), return_inverse=True)
+    used, places = np.unique(to_numpy(column.indices), return_inverse=True)
     return pa.DictionaryArray.from_arrays(
-        places.astype(np.int32), column.dictionary.take(pa.array(used))
+        to_arrow(places.astype(np.int32)), column.dictionary.take(to_arrow(used))
     )
 
 
@@ -209,10 +210,10 @@ def unpack_columns(
 
 def _to_values(column: pa.Array) -> Values:
     if pa.types.is_dictionary(column.type):
-        return Texts(column.dictionary.to_pylist(), column.indices.to_numpy())
+        return Texts(column.dictionary.to_pylist(), to_numpy(column.indices))
     if pa.types.is_fixed_size_list(column.type):
-        return column.flatten().to_numpy().reshape(-1, column.type.list_size)  # type: ignore[no-any-return]
-    return column.to_numpy()  # type: ignore[no-any-return]
+        return to_numpy(column.flatten()).reshape(-1, column.type.list_size)
+    return to_numpy(column)
 
 
 def _places(decoding: Decoding) -> dict[str, int]:

@@ -275,8 +275,12 @@ def _engine(connection: Connection, applied: dict[int, Row]) -> Engine:
 
 def ensure_duckdb(connection: DuckConnection) -> None:
     """Install mmdb in a DuckDB file that lacks it or is behind; the file has no other owner."""
-    if not is_installed(connection) or not is_up_to_date(connection):
-        install_in(connection)
+    try:
+        if is_up_to_date(connection):
+            return
+    except NotInstalled:
+        pass
+    install_in(connection)
 
 
 @contextmanager

@@ -138,17 +138,21 @@ class _Rows:
         """Return the texts at ascending places; one of a length below 0 is NULL."""
         import pyarrow as pa
 
+        from mmdb.db.arrow import to_arrow
+
         bounds = np.stack([at, at + np.maximum(length, 0)], axis=1)
         buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self.joined)]
         array = pa.Array.from_buffers(pa.large_string(), bounds.size - 1, buffers)
-        every_other = pa.array(np.arange(0, bounds.size, 2), mask=length < 0)
+        every_other = to_arrow(np.arange(0, bounds.size, 2), missing=length < 0)
         return to_texts(array.take(every_other))
 
 
 def to_texts(array: pa.Array) -> Texts:
     """Return an array of strings with each different one once."""
+    from mmdb.db.arrow import to_numpy
+
     found = array.dictionary_encode("encode")
-    return Texts(found.dictionary.to_pylist(), found.indices.to_numpy())
+    return Texts(found.dictionary.to_pylist(), to_numpy(found.indices))
 
 
 _NO_ROWS = "The binary rows are not as PostgreSQL's manual describes them."

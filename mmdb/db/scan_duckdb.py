@@ -85,7 +85,9 @@ def _from_arrow(
     if kind == "files":
         return array.to_pylist()  # type: ignore[no-any-return]
     if kind in _DTYPES:
-        return array.to_numpy().astype(_DTYPES[kind], copy=False)  # type: ignore[no-any-return]
+        from mmdb.db.arrow import to_numpy
+
+        return to_numpy(array).astype(_DTYPES[kind], copy=False)
     flat, shape = _flatten_bytes(array, name) if kind == "bytes" else _flatten_list(array, name)
     if shapes.setdefault(name, shape) != shape:
         raise RaggedFound(name)

@@ -134,8 +134,9 @@ def register(owner: DuckConnection) -> DuckBackend:
     """Make every function of `udf/` callable over `owner`."""
     backend = DuckBackend(owner)
     distinct = {d.name: d for d in declarations()}  # of overloads the last: it takes any JSON
-    for declaration in distinct.values():
-        _register(owner, backend, declaration)
+    with owner.transaction():  # one write to the disk, not one for each
+        for declaration in distinct.values():
+            _register(owner, backend, declaration)
     return backend
 
 

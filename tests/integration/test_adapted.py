@@ -9,6 +9,7 @@ import torch
 
 import mmdb
 from mmdb.errors import BackboneMissing, ModelInUse
+from tests.copies import Copies
 
 ROWS = 400
 BASE = "mlp(hidden=[64, 64])"
@@ -16,29 +17,26 @@ ADAPTED = {"adapted": BASE, "adapter": {"name": "lora", "layers": ["1", "3"], "t
 SEARCH = {"method": "grid", "space": {"lr": [0.05], "architecture.rank": [1, 2]}}
 
 
-@pytest.fixture
-def db(database_url: str) -> Iterator[mmdb.Database]:
-    with mmdb.connect(database_url) as database:
-        numbers = ", ".join(f"((i * {7 + k}) % 23)::double precision AS a{k}" for k in range(30))
-        database.sql(
-            f"CREATE TABLE thing AS SELECT i AS id, {numbers}, (i * 7) % 23 > 11 AS y,"
-            f" (i * 8) % 23 > 11 AS z FROM generate_series(1, {ROWS}) AS g (i)"
-        )
-        columns = ", ".join(f"a{k}" for k in range(30))
-        for label in "yz":
-            database.create_dataset(
-                f"of_{label}", f"SELECT {columns}, {label} FROM thing", label=label
-            )
-        database.create_run("base", dataset="of_y", architecture=BASE, epochs=2).train(workers=1)
-        run = database.create_run(
-            "other",
-            dataset="of_z",
-            architecture=ADAPTED,
-            epochs=4,
-            search=SEARCH,
-            warm_start="base",
-        )
-        run.train(workers=1)
+def fill(db: mmdb.Database) -> None:
+    """Train a base, and adapters of it."""
+    numbers = ", ".join(f"((i * {7 + k}) % 23)::double precision AS a{k}" for k in range(30))
+    db.sql(
+        f"CREATE TABLE thing AS SELECT i AS id, {numbers}, (i * 7) % 23 > 11 AS y,"
+        f" (i * 8) % 23 > 11 AS z FROM generate_series(1, {ROWS}) AS g (i)"
+    )
+    columns = ", ".join(f"a{k}" for k in range(30))
+    for label in "yz":
+        db.create_dataset(f"of_{label}", f"SELECT {columns}, {label} FROM thing", label=label)
+    db.create_run("base", dataset="of_y", architecture=BASE, epochs=2).train(workers=1)
+    run = db.create_run(
+        "other", dataset="of_z", architecture=ADAPTED, epochs=4, search=SEARCH, warm_start="base"
+    )
+    run.train(workers=1)
+
+
+@pytest.fixture(params=["duckdb", "postgres"])
+def db(request: pytest.FixtureRequest, copies: Copies) -> Iterator[mmdb.Database]:
+    with copies.open(request.param, fill) as database:
         yield database
 
 

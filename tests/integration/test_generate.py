@@ -18,6 +18,7 @@ import mmdb
 from mmdb import errors
 from mmdb.graph.libraries import transformers as network
 from mmdb.train.compute.generation import Sampling, choose, generate
+from tests.copies import Copies
 from tests.integration.test_import_config import written
 from tests.integration.test_next_tokens import SIZES, fill
 from tests.integration.test_next_tokens import make as make_dataset
@@ -27,9 +28,10 @@ library: Any = importlib.import_module("transformers")
 PROMPTS = ["night", "good film", "Straße 42", "", "the day don't"]
 
 
-@pytest.fixture
-def db(database_url: str) -> Iterator[mmdb.Database]:
-    with mmdb.connect(database_url) as database:
+@pytest.fixture(scope="module", params=["duckdb", "postgres"])
+def db(request: pytest.FixtureRequest, copies: Copies) -> Iterator[mmdb.Database]:
+    """Yield a database with texts; each test has models, and datasets, by names of its own."""
+    with copies.open(request.param, fill) as database:
         yield database
 
 
@@ -62,14 +64,14 @@ def test_the_likeliest_tokens_are_those_of_transformers(
 ) -> None:
     own = folder(tmp_path)
     if has_dataset:
-        fill(db)
         make_dataset(db, "pairs")
-    db.import_model(tmp_path, "gpt", dataset="stories" if has_dataset else None)
+    model = "of_stories" if has_dataset else "of_none"
+    db.import_model(tmp_path, model, dataset="stories" if has_dataset else None)
     decode = tokenizers.Tokenizer.from_str(byte_pairs()).decode
     texts = set()
     for prompt in PROMPTS:
         wanted = greedy(own, prompt, 25)
-        found = db.generate("gpt", prompt, max_tokens=25)
+        found = db.generate(model, prompt, max_tokens=25)
         ended = wanted[-1] == 0
         assert found["tokens"] == len(wanted)
         assert found["stopped"] == ("end" if ended else "tokens")
@@ -78,7 +80,7 @@ def test_the_likeliest_tokens_are_those_of_transformers(
         )
         texts.add(found["generated"])
         (row,) = db.sql(
-            f"SELECT * FROM mmdb.generate('gpt', '{prompt.replace(chr(39), chr(39) * 2)}', 25)"
+            f"SELECT * FROM mmdb.generate('{model}', '{prompt.replace(chr(39), chr(39) * 2)}', 25)"
         )
         assert dict(row) == found
     assert len(texts) > 3
@@ -86,23 +88,23 @@ def test_the_likeliest_tokens_are_those_of_transformers(
 
 def test_what_is_drawn_depends_on_the_seed_alone(db: mmdb.Database, tmp_path: Path) -> None:
     folder(tmp_path)
-    db.import_model(tmp_path, "gpt")
+    db.import_model(tmp_path, "drawn")
     given: dict[str, Any] = {"max_tokens": 20, "temperature": 1.5}
-    drawn = [db.generate("gpt", "night", seed=seed, **given) for seed in (1, 2, 1)]
+    drawn = [db.generate("drawn", "night", seed=seed, **given) for seed in (1, 2, 1)]
     assert drawn[0] == drawn[2] != drawn[1]
-    narrow = db.generate("gpt", "night", seed=1, top_k=1, **given)
-    assert narrow == db.generate("gpt", "night", max_tokens=20)
+    narrow = db.generate("drawn", "night", seed=1, top_k=1, **given)
+    assert narrow == db.generate("drawn", "night", max_tokens=20)
 
 
 def test_it_stops_and_says_why(db: mmdb.Database, tmp_path: Path) -> None:
     folder(tmp_path, max_position_embeddings=12)
-    db.import_model(tmp_path, "gpt")
-    found = db.generate("gpt", "aa", temperature=9.0, top_k=40, seed=5)
+    db.import_model(tmp_path, "short")
+    found = db.generate("short", "aa", temperature=9.0, top_k=40, seed=5)
     assert (found["tokens"], found["stopped"]) == (10, "context")
-    found = db.generate("gpt", "aa", time_limit=1e-9)
+    found = db.generate("short", "aa", time_limit=1e-9)
     assert found == {"generated": "", "tokens": 0, "stopped": "time"}
     with pytest.raises(errors.InvalidInput, match="has 12 tokens; the network reads 12"):
-        db.generate("gpt", "q" * 12)
+        db.generate("short", "q" * 12)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,6 @@ def test_arguments_are_checked(db: mmdb.Database, name: str, value: Any) -> None
 
 
 def test_other_models_say_that_they_do_not_write(db: mmdb.Database, tmp_path: Path) -> None:
-    fill(db)
     query = "SELECT id % 2 AS y, id AS a FROM story"
     db.create_dataset("numbers", query, label="y", options={"roles": {"a": "feature"}})
     db.save("plain", nn.Sequential(nn.Flatten(), nn.Linear(1, 2)), dataset="numbers")
@@ -130,13 +131,13 @@ def test_other_models_say_that_they_do_not_write(db: mmdb.Database, tmp_path: Pa
     db.import_model(tmp_path, "bert")
     folder(tmp_path / "gpt")
     (tmp_path / "gpt" / "tokenizer.json").unlink()
-    db.import_model(tmp_path / "gpt", "gpt")
+    db.import_model(tmp_path / "gpt", "bare")
     for _ in range(2):
         assert db.predict("plain", [1.0])
         for model, match in (
             ("plain", "does not predict next tokens"),
             ("bert", "does not predict next tokens"),
-            ("gpt", "neither a dataset of next tokens nor a tokenizer"),
+            ("bare", "neither a dataset of next tokens nor a tokenizer"),
         ):
             with pytest.raises(errors.InvalidInput, match=match):
                 db.generate(model, "a")
@@ -146,16 +147,19 @@ def test_other_models_say_that_they_do_not_write(db: mmdb.Database, tmp_path: Pa
 
 def test_a_trained_model_says_what_it_has_read(db: mmdb.Database) -> None:
     db.sql(
-        "CREATE TABLE story AS SELECT i AS id, 'the cat sat' AS said"
+        "CREATE TABLE cat AS SELECT i AS id, 'the cat sat' AS said"
         " FROM generate_series(1, 90) AS g (i)"
     )
-    make_dataset(db)
+    tokenize = {"said": {"function": "bytes", "length": 16, "pack": True}}
+    db.create_dataset(
+        "cats", "SELECT said FROM cat", label="said", partitions=2, options={"tokenize": tokenize}
+    )
     run = db.create_run(
         "cats",
-        dataset="stories",
+        dataset="cats",
         architecture="transformers:gpt2(n_embd=32, n_layer=1, n_head=2)",
         search={"space": {"lr": [0.01], "batch_size": [8]}},
-        epochs=40,
+        epochs=12,
     )
     run.train()
     (best,) = db.sql("SELECT candidate_id FROM mmdb.candidate")

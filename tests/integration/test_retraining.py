@@ -17,6 +17,7 @@ from mmdb.data.reader import read_partition
 from mmdb.db.check import shown
 from mmdb.store import states
 from mmdb.store.files.safetensors_format import decode
+from tests.copies import Copies
 
 SEARCH = {"space": {"lr": 0.01, "batch_size": 32}}
 #: y says whether a + b is above 1, with noise; of `flipped` rows it says the opposite.
@@ -29,10 +30,9 @@ ADD = """
 """
 
 
-@pytest.fixture
-def db(database_url: str) -> Iterator[mmdb.Database]:
-    with mmdb.connect(database_url) as database:
-        _begin(database)
+@pytest.fixture(params=["duckdb", "postgres"])
+def db(request: pytest.FixtureRequest, copies: Copies) -> Iterator[mmdb.Database]:
+    with copies.open(request.param, _begin) as database:
         yield database
 
 

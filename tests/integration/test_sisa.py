@@ -15,6 +15,7 @@ import torch
 import mmdb
 from mmdb import errors
 from mmdb.db.check import shown
+from tests.copies import Copies
 from tests.integration.test_forgetting import QUERY, TABLE, check, held, weights
 from tests.worker_process import WorkerCommand
 
@@ -44,6 +45,28 @@ db.run(run).train(workers=1, watch=Deadly())
 def db(database_url: str) -> Iterator[mmdb.Database]:
     with mmdb.connect(database_url) as database:
         database.sql(TABLE)
+        yield database
+
+
+def fill(db: mmdb.Database) -> None:
+    """Train run `m` on dataset `points`, and save what a run could begin with."""
+    db.sql(TABLE)
+    create(db, "points")
+    begin(db, "m", "points").train(workers=1)
+    db.save("base", torch.nn.Linear(4, 2))
+
+
+@pytest.fixture(params=["duckdb", "postgres"])
+def trained(request: pytest.FixtureRequest, copies: Copies) -> Iterator[mmdb.Database]:
+    """Yield a database of its own in which run `m` has been trained."""
+    with copies.open(request.param, fill) as database:
+        yield database
+
+
+@pytest.fixture(scope="module", params=["duckdb", "postgres"])
+def untouched(request: pytest.FixtureRequest, copies: Copies) -> Iterator[mmdb.Database]:
+    """Yield a database of all tests that change nothing."""
+    with copies.open(request.param, fill) as database:
         yield database
 
 
@@ -78,13 +101,12 @@ def state(db: mmdb.Database, model: str) -> dict[str, torch.Tensor]:
     return db.recover(model).state_dict()
 
 
-def test_a_shard_that_forgets_is_made_again_alone_to_the_bits(db: mmdb.Database) -> None:
-    create(db, "points")
+def test_a_shard_that_forgets_is_made_again_alone_to_the_bits(trained: mmdb.Database) -> None:
+    db = trained
     create(db, "apart")
-    summary = begin(db, "m", "points").train(workers=1)
-    assert (summary.model, summary.version, summary.candidates) == ("m", 1, 3)
+    summary = begin(db, "m2", "points").train(workers=1)  # on the shards that m has, too
+    assert (summary.model, summary.version, summary.candidates) == ("m2", 1, 3)
     assert summary.hops == 3 * 2 * 3  # shards, epochs, two partitions and what is held out
-    assert begin(db, "m2", "points").train(workers=1).hops == 18  # on the same shards
     assert db.sql("SELECT count(*) AS n FROM mmdb.dataset WHERE name LIKE 'points/%'") == [{"n": 3}]
     (row,) = db.sql("SELECT status, strategy FROM mmdb.run_progress WHERE run = 'm'")
     assert row == {"status": "finished", "strategy": "sisa"}
@@ -119,10 +141,9 @@ def test_a_shard_that_forgets_is_made_again_alone_to_the_bits(db: mmdb.Database)
     assert row["reason"] == "Made again: 1 of its 3 shards had met the rows."
 
 
-def test_what_is_forgotten_twice_is_made_again_once_without_either(db: mmdb.Database) -> None:
-    create(db, "points")
+def test_what_is_forgotten_twice_is_made_again_once_without_either(trained: mmdb.Database) -> None:
+    db = trained
     create(db, "apart")
-    begin(db, "m", "points").train(workers=1)
     parts = held(db, "points")
     ordered = [sorted(part) for part in parts]
     first, second = set(ordered[0][:5]), {*ordered[1][:4], *ordered[0][6:8]}
@@ -140,10 +161,9 @@ def test_what_is_forgotten_twice_is_made_again_once_without_either(db: mmdb.Data
 
 
 def test_rows_that_are_held_out_were_met_by_all_shards_and_a_lost_shard_leaves_the_mean(
-    db: mmdb.Database,
+    trained: mmdb.Database,
 ) -> None:
-    create(db, "points")
-    begin(db, "m", "points").train(workers=1)
+    db = trained
     parts = held(db, "points")
     assert len(listed(db, told(set(sorted(parts[-1])[:1])))) == 4
     db.forget("points", told(parts[0] | parts[3]))
@@ -181,12 +201,12 @@ def killed(db: mmdb.Database, *run: str) -> mmdb.Database:
 
 def test_what_was_killed_goes_on(db: mmdb.Database) -> None:
     create(db, "points")
-    begin(db, "m", "points", epochs=3)
-    begin(db, "whole", "points", epochs=3).train(workers=1)
+    begin(db, "m", "points")
+    begin(db, "whole", "points").train(workers=1)
     db = killed(db, "m")
     try:
         assert not db.sql("SELECT 1 AS n FROM mmdb.model WHERE name = 'm'")
-        assert 0 < db.run("m").train(workers=1).hops < 27
+        assert 0 < db.run("m").train(workers=1).hops < 18
         assert weights(db, "m") == weights(db, "whole")
         db.drop_model("whole")
         gone = set(sorted(held(db, "points")[2])[:3])
@@ -219,16 +239,13 @@ def test_what_was_killed_goes_on(db: mmdb.Database) -> None:
     ],
 )
 def test_what_cannot_be_sharded_is_refused(
-    db: mmdb.Database, given: dict[str, Any], message: str
+    untouched: mmdb.Database, given: dict[str, Any], message: str
 ) -> None:
-    create(db, "points")
-    if given.get("warm_start") == "base":
-        db.save("base", torch.nn.Linear(4, 2))
-    before = stored(db)
+    before = stored(untouched)
     with pytest.raises(errors.InvalidOption, match=message) as refused:
-        begin(db, "m", "points", **given)
+        begin(untouched, "refused", "points", **given)
     assert refused.value.hint
-    assert stored(db) == before
+    assert stored(untouched) == before
 
 
 @pytest.mark.parametrize(

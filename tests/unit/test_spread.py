@@ -13,10 +13,11 @@ SHARED = '@pytest.fixture(scope="module")\ndef database(): ...\n'
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Return a folder with a file whose tests share a fixture, and one whose tests do not."""
+    """Return a folder with files whose tests share a fixture or copies, and one of no such."""
     folder = tmp_path / "tests" / "integration"
     folder.mkdir(parents=True)
     (folder / "test_shared.py").write_text(SHARED)
+    (folder / "test_copied.py").write_text("def db(copies: Copies): ...\n")
     (folder / "test_alone.py").write_text("def test_a(): ...\n")
     return tmp_path
 
@@ -34,6 +35,10 @@ def root(tmp_path: Path) -> Path:
         (
             "tests/integration/test_shared.py::test_a[postgres]",
             "tests/integration/test_shared.py[postgres]",
+        ),
+        (
+            "tests/integration/test_copied.py::test_a[postgres]",
+            "tests/integration/test_copied.py[postgres]",
         ),
         ("tests/unit/db/test_a.py::test_a[1]", "tests/unit/db/test_a.py"),
         ("mmdb/terminal.py::mmdb.terminal.table", "mmdb/terminal.py"),

@@ -10,7 +10,6 @@ from mmdb.arguments import check_seconds
 from mmdb.data.dataset import StoredDataset, dataset_of, find_dataset
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.names import check_name
-from mmdb.data.replay_sample import shard_of
 from mmdb.db.citus import is_spread
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
@@ -147,6 +146,8 @@ def create_run(
     )
     starts = [start for start in chosen.begin() if isinstance(start, Start)]
     added = 0
+    if strategy == SISA:
+        from mmdb.data.replay_sample import shard_of  # loads all that reads queries
     with connection.transaction():
         for shard in range(shards if strategy == SISA else 0):
             added += create_run(

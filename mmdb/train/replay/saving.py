@@ -16,7 +16,6 @@ from mmdb.data.dataset import find_dataset
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.names import check_name
 from mmdb.db.connection import Connection, Row
-from mmdb.db.install import installed_mode
 from mmdb.db.owners import acting_for
 from mmdb.db.queries import load
 from mmdb.errors import (
@@ -311,6 +310,8 @@ def save_on_either_side(
     try:
         return save_candidate(connection, candidate_id, name, approach=approach, options=options)
     except FactoryFailed:
+        from mmdb.db.install import installed_mode  # loads drivers, which no server's session needs
+
         if connection.engine != "postgres" or installed_mode(connection) == "client":
             raise
     (row,) = connection.rows(
