@@ -57,6 +57,18 @@ def test_a_process_serves_the_next_run_of_any_database(
     assert kept() == {first.pid}
 
 
+def test_all_workers_of_a_run_are_kept_that_are_more_than_the_processors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    pair = started(), started()
+    third = started()
+    for child in (*pair, third):
+        child.close()
+    assert kept() == {child.pid for child in pair}
+    assert not third.alive
+
+
 def test_code_that_people_may_change_is_loaded_anew(tmp_path: Path) -> None:
     with mmdb.connect(f"duckdb:///{tmp_path}/a.duckdb") as db:
         db.register_factory("small", "tests.slow:slow")

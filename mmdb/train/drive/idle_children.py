@@ -11,8 +11,8 @@ from typing import Any
 
 from mmdb.train.values.runtime import end
 
-#: Seconds after which a process that is not needed is ended.
-IDLE_S = 60.0
+#: Seconds after which a process that is not needed is ended; how many are kept for a processor.
+IDLE_S, MOST = 60.0, 2
 
 #: What two processes have in common that can stand in for each other.
 Kind = tuple[str, ...]
@@ -41,7 +41,7 @@ class IdleChildren:
         timer = threading.Timer(IDLE_S, self._end, (kind, process))
         timer.daemon = True
         with self._lock:
-            if sum(map(len, self._kept.values())) < (os.cpu_count() or 1):
+            if sum(map(len, self._kept.values())) < MOST * (os.cpu_count() or 1):
                 self._kept[kind].append((process, timer))
                 timer.start()
                 return
