@@ -161,7 +161,7 @@ def acting_as(connection: Connection, owner: str | None) -> Iterator[None]:
 
 
 def readable(connection: Connection, model_ids: Iterable[int]) -> set[int]:
-    """Return those of some models that the team may read for which this session acts."""
+    """Return the models, of those given, that the session's team may read."""
     wanted = list(model_ids)
     if connection.engine != "postgres" or not wanted:
         return set(wanted)

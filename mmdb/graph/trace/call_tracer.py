@@ -288,7 +288,7 @@ def trace(module: nn.Module, inputs: Sequence[str] | None = None) -> NetworkGrap
 
 
 def architecture_of_calls(module: nn.Module, calls: Sequence[ForwardCall]) -> NetworkGraph:
-    """Return the architecture of recorded calls, and of what of the module they do not reach."""
+    """Return the architecture of a module: its recorded calls, and the parts that none reaches."""
     needed = reached(calls, filter(_stays, calls))
     kept = [call for call in calls if id(call) in needed]
     kept = [*kept[:-1], *_unreached(module, kept), kept[-1]]

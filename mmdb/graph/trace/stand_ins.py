@@ -1,4 +1,4 @@
-"""What a traced forward runs on: a copy of the module without weights, and tensor proxies.
+"""Copies a module without its weights and makes tensor proxies, on which a traced forward runs.
 
 `on_meta` builds modules without memory; they have shapes and dtypes, and no numbers.
 """
@@ -250,7 +250,7 @@ class WeightlessCopy:
         return self._full_paths.get(id(tensor))
 
     def original(self, tensor: Tensor) -> Tensor:
-        """Return the tensor for which one of the copy stands, or the tensor itself."""
+        """Return the module's tensor that a tensor of the copy replaces, or the tensor itself."""
         return self._originals.get(id(tensor), tensor)
 
     def _copy(self, module: nn.Module) -> nn.Module:

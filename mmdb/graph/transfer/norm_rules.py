@@ -1,4 +1,4 @@
-"""What norms do to elements that are repeated and scaled.
+"""Computes how norms change elements that are repeated and scaled.
 
 A layer norm sees the same mean and variance if all elements are repeated equally often. Otherwise
 some of the child's are the mean of the parent's, which the norm makes zero, and the others are

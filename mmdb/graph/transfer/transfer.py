@@ -134,7 +134,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorTransfer:
-    """What the child starts from.
+    """The tensors that a child starts from, and where each comes from.
 
     Attributes:
         tensors: by path, all of the child's state dict; tied ones are one tensor.
