@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 from mmdb.data import arrays
@@ -108,7 +109,7 @@ def directory() -> Path:
     """
     named = os.environ.get("MMDB_CACHE_DIR")
     if named:
-        folder = Path(named)
+        folder = _path(named)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -117,7 +118,7 @@ def directory() -> Path:
                 hint="Set it to a folder that this user may write to, for the server or here.",
             ) from error
         return folder
-    folder = Path(tempfile.gettempdir()) / f"mmdb-cache-{os.getuid()}"
+    folder = _path(f"{tempfile.gettempdir()}/mmdb-cache-{os.getuid()}")
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     if _is_private(folder):
@@ -125,6 +126,9 @@ def directory() -> Path:
     others = sorted(folder.parent.glob(f"{folder.name}.*"))
     made = next(filter(_is_private, others), None)
     return made or Path(tempfile.mkdtemp(prefix=f"{folder.name}."))
+
+
+_path = lru_cache(4)(Path)
 
 
 def _is_private(folder: Path) -> bool:
@@ -193,22 +197,26 @@ def write(owner: str, candidate_id: int, state_hash: str, state: bytes) -> None:
         state_hash: in hex; names the file.
     """
     folder = _folder(owner, candidate_id)
-    path = folder / state_hash
-    if path.exists():
+    path = os.path.join(folder, state_hash)
+    if os.path.exists(path):
         return
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    unfinished = folder / f"{state_hash}.{os.getpid()}-{secrets.token_hex(4)}.part"
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    unfinished = f"{path}.{os.getpid()}-{secrets.token_hex(4)}.part"
     try:
-        unfinished.write_bytes(state)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+        with open(unfinished, "wb") as file:
+            file.write(state)
+        os.replace(unfinished, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(unfinished)
+        raise
 
 
 def read(owner: str, candidate_id: int, state_hash: str) -> bytes | None:
     """Return a state that a session of this node has left, or None."""
     try:
-        return (_folder(owner, candidate_id) / state_hash).read_bytes()
+        with open(os.path.join(_folder(owner, candidate_id), state_hash), "rb") as file:
+            return file.read()
     except OSError:
         return None
 
@@ -216,7 +224,7 @@ def read(owner: str, candidate_id: int, state_hash: str) -> bytes | None:
 def drop(owner: str, candidate_id: int, state_hash: str) -> bool:
     """Delete a state; return whether it was there."""
     try:
-        (_folder(owner, candidate_id) / state_hash).unlink()
+        os.unlink(os.path.join(_folder(owner, candidate_id), state_hash))
     except OSError:
         return False
     return True
@@ -230,9 +238,10 @@ def keep_only(owner: str, candidate_id: int, kept: Iterable[str]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         return
     with suppress(FileNotFoundError):
-        for path in folder.iterdir():
-            if path.name not in names and path.suffix != ".part":
-                path.unlink(missing_ok=True)
+        for name in os.listdir(folder):
+            if name not in names and not name.endswith(".part"):
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(folder, name))
 
 
 def sweep(owner: str) -> None:
@@ -243,5 +252,6 @@ def sweep(owner: str) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _folder(owner: str, candidate_id: int) -> Path:
-    return directory() / "states" / owner / str(candidate_id)
+def _folder(owner: str, candidate_id: int) -> str:
+    """Return where a candidate's states lie; no Path, which interns each name that it ever had."""
+    return os.path.join(directory(), "states", owner, str(candidate_id))

@@ -1,4 +1,4 @@
-"""A function's Python in a thread of its own, for which PostgreSQL's thread does the queries.
+"""A function's Python in a thread that is not PostgreSQL's, which does the queries for it.
 
 Python that computes, imports torch or waits runs nothing of PostgreSQL, which then heeds no cancel.
 So PostgreSQL's thread waits for what the function asks of `plpy`, and looks for interrupts
@@ -14,8 +14,9 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
-from queue import Empty, Queue
+from queue import Empty, Queue, SimpleQueue
 from time import monotonic
 from typing import Any, Generic, TypeVar, cast
 
@@ -39,25 +40,27 @@ _OWNED = {"PLyPlan", "PLyCursor", "PLySubtransaction"}
 _Request = tuple[Future[Any], Callable[[], Any]]
 
 
-class ServerCall(threading.Thread, Generic[T]):
+class ServerCall(Generic[T]):
     """One call of a function.
 
     Attributes:
+        has_ended: set once the function has ended.
         stop: set when the function is to end.
         grace_s: seconds that it then has.
         on_end: what PostgreSQL's thread calls then, to break off what the function waits for.
     """
 
     def __init__(self, work: Callable[[], T]) -> None:
-        """Be ready to `start`."""
-        super().__init__(name="mmdb-call", daemon=True)
+        """Be ready to `run`."""
         self._work = work
+        self._thread: int | None = None
         # no SimpleQueue: a signal at the end of its timeout makes Python 3.11 wait without one
         self._requests: Queue[_Request | None] = Queue()
         self._lock = threading.Lock()
         self._open: list[Any] = []  # subtransactions
         self._ended: BaseException | None = None
         self._is_left = False
+        self.has_ended = threading.Event()
         self.stop = threading.Event()
         self.grace_s = GRACE_S
         self.on_end: list[Callable[[], None]] = []
@@ -65,7 +68,8 @@ class ServerCall(threading.Thread, Generic[T]):
         self.raised: BaseException | None = None
 
     def run(self) -> None:
-        """Do the work; what it returns or raises is kept."""
+        """Do the work, in this thread; what it returns or raises is kept."""
+        self._thread = threading.get_ident()
         try:
             self.result.append(self._work())
         except MemoryError as error:
@@ -73,6 +77,7 @@ class ServerCall(threading.Thread, Generic[T]):
         except BaseException as error:
             self.raised = error
         finally:
+            self.has_ended.set()
             self._requests.put(None)
 
     def ask(self, function: Callable[[], Any], *, closes: bool = False) -> Any:
@@ -115,13 +120,13 @@ class ServerCall(threading.Thread, Generic[T]):
 
     def break_off(self) -> bool:
         """Raise in the thread's Python; return False while it loads a module."""
-        frame = sys._current_frames().get(self.ident or 0)
+        frame = sys._current_frames().get(self._thread or 0)
         while frame is not None:
             if frame.f_code.co_filename.startswith("<frozen importlib"):
                 return False
             frame = frame.f_back
         raised = ctypes.py_object(_BrokenOff)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), raised)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread or 0), raised)
         return True
 
     def _answer(self, timeout_s: float) -> bool:
@@ -166,6 +171,41 @@ class _BrokenOff(BaseException):
     """Ends the Python of a call that was left behind."""
 
 
+class CallThread(threading.Thread):
+    """A thread that does calls, one after the other, until one of them is left behind.
+
+    One for each call would set up torch's own threads anew each time, which takes a millisecond,
+    and would leave 250 bytes.
+
+    Attributes:
+        call: that it does at present.
+    """
+
+    def __init__(self) -> None:
+        """Be ready to `start`."""
+        super().__init__(name="mmdb-call", daemon=True)
+        self.call: ServerCall[Any] | None = None
+        self._given: SimpleQueue[ServerCall[Any] | None] = SimpleQueue()
+
+    def begin(self, call: ServerCall[Any]) -> None:
+        """Do a call; the one before has ended."""
+        self._given.put(call)
+
+    def end(self) -> None:
+        """End once the call has ended."""
+        self._given.put(None)
+
+    def run(self) -> None:
+        """Do what is given."""
+        with suppress(_BrokenOff):
+            while (call := self._given.get()) is not None:
+                self.call = call
+                call.run()
+                self.call = call = None  # with all that it returned
+
+
+#: Threads without a call; several where a function's query called another function.
+_idle: list[CallThread] = []
 _left_behind: list[ServerCall[Any]] = []
 
 
@@ -177,7 +217,7 @@ def is_any_left() -> bool:
 def this_call() -> ServerCall[Any] | None:
     """Return the call that the present thread is."""
     thread = threading.current_thread()
-    return thread if isinstance(thread, ServerCall) else None
+    return thread.call if isinstance(thread, CallThread) else None
 
 
 def apart(plpy: Any, work: Callable[[], T]) -> T:
@@ -187,18 +227,27 @@ def apart(plpy: Any, work: Callable[[], T]) -> T:
         WorkerLost: an earlier call of this session was interrupted and has not ended yet.
     """
     end, whole = monotonic() + LEFT_S, set(_left_behind)
-    while any(left.is_alive() for left in _left_behind):
+    while not all(left.has_ended.is_set() for left in _left_behind):
         whole -= {left for left in whole if left.break_off()}
         for left in _left_behind:
-            left.join(POLL_S)  # without Python's lock it could not go on
+            left.has_ended.wait(POLL_S)  # without Python's lock it could not go on
         heed(plpy)
         if monotonic() > end:
             text = "An interrupted call of this session does not end."
             raise WorkerLost(text, hint="Open another session.")
     _left_behind.clear()
     call = ServerCall(work)
-    start_without_signals(call)
-    return call.serve(plpy)
+    thread = _idle.pop() if _idle else CallThread()
+    if thread.ident is None:
+        start_without_signals(thread)
+    thread.begin(call)
+    try:
+        return call.serve(plpy)
+    finally:
+        if call.stop.is_set():
+            thread.end()
+        else:
+            _idle.append(thread)
 
 
 def interruptible(plpy: Any, work: Callable[[Callable[[], bool]], T]) -> T:

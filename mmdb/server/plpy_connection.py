@@ -49,12 +49,14 @@ class PlpyConnection:
     def __init__(self, plpy: Any) -> None:
         self._plpy = plpy
         self._plans: dict[Query, Any] = {}
+        self._names: set[str] = set()
 
     def rows(self, query: Query, /, **parameters: object) -> list[Row]:
         return [dict(row) for row in self._execute(query, parameters)]
 
     def run(self, query: Query, /, **parameters: object) -> None:
-        self._execute(query, parameters)
+        for row in self._execute(query, parameters):  # of a call of a function that returns nothing
+            self._names.update(row)  # else Python's table of names takes its name anew each time
 
     def script(self, sql: str) -> None:
         """Run statements that a query of `sql/` has written."""

@@ -1,14 +1,15 @@
-"""PostgreSQL's thread hears what is to end a call, whenever it is told."""
+"""Calls in threads: PostgreSQL's hears what is to end one, and calls share the other."""
 
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from mmdb.errors import Cancelled
-from mmdb.server.apart import POLL_S, ServerCall, this_call
+from mmdb.server.apart import POLL_S, CallThread, ServerCall, apart, this_call
 from mmdb.train.values.runtime import start_without_signals
 
 #: Seconds that a call takes which nobody ends.
@@ -44,8 +45,42 @@ def test_a_signal_at_the_end_of_a_poll_is_heard(session: Session) -> None:
     for k in range(60):
         session.told = False
         call = ServerCall(lambda: this_call().stop.wait(LONG_S))  # type: ignore[union-attr]
-        start_without_signals(call)
+        thread = CallThread()
+        start_without_signals(thread)
+        thread.begin(call)
         signal.setitimer(signal.ITIMER_REAL, POLL_S + (k - 30) * 2e-6)
         with pytest.raises(Cancelled):
             call.serve(session)
-        call.join()
+        thread.end()
+        thread.join()
+
+
+def test_calls_share_a_thread_unless_one_calls_another(session: Session) -> None:
+    def calling() -> tuple[threading.Thread, threading.Thread]:
+        call = this_call()
+        assert call is not None
+        return here(), call.ask(lambda: apart(session, here))
+
+    here = threading.current_thread
+    first = apart(session, here)
+    outer, inner = apart(session, calling)
+    assert outer is first and inner is not first
+    assert apart(session, here) in {outer, inner}
+
+
+def test_a_thread_that_was_left_behind_does_no_other_call(session: Session) -> None:
+    left: list[threading.Thread] = []
+    go_on = threading.Event()
+
+    def stay() -> None:
+        left.append(threading.current_thread())
+        go_on.wait(LONG_S)
+
+    session.told = True
+    with pytest.raises(Cancelled):
+        apart(session, stay)
+    session.told = False
+    go_on.set()
+    assert apart(session, threading.current_thread) not in left
+    left[0].join(LONG_S)
+    assert not left[0].is_alive()

@@ -89,7 +89,7 @@ def _hops(db: Database, share: BenchShare, prefix: str, engine: str) -> Iterator
                     states = partial(table_megabytes, watching, _OF_HOPS)
                     growth.measures["tables and indexes of states"] = ("MB", states)
                 found.append(growth)
-            if growth is not None:
+            if growth is not None and row["done"] < row["planned"]:
                 with suppress(FileNotFoundError, ProcessLookupError):  # its worker has ended
                     growth.look(row["done"] / row["planned"])
 

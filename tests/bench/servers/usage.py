@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -20,22 +21,22 @@ Measure = tuple[str, Callable[[], float]]
 def private_megabytes(pid: int) -> float:
     """Return the memory that a process has to itself, with what is swapped out.
 
-    A server's shared buffers are left out: the kernel calls those of their pages private that only
-    this process has touched so far.
+    Left out are a server's shared buffers and what lies in files as it is in memory, code above
+    all: the kernel calls those of their pages private that no other process has at the moment.
     """
     found, is_shared = 0, False
-    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+    for line in _text(f"/proc/{pid}/smaps").splitlines():
         name, *rest = line.split()
         if not name.endswith(":"):  # a range of addresses, and what may be done with it
             is_shared = rest[0].endswith("s")
-        elif not is_shared and name in ("Private_Clean:", "Private_Dirty:", "SwapPss:"):
+        elif not is_shared and name in ("Private_Dirty:", "SwapPss:"):
             found += int(rest[0])
     return found * 1024 / 1e6
 
 
 def open_files(pid: int) -> int:
     """Return how many files, sockets and pipes a process has open."""
-    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def children(pid: int) -> Iterator[int]:
@@ -48,8 +49,14 @@ def children(pid: int) -> Iterator[int]:
 def command_of(pid: int) -> str:
     """Return the command by which a process was started; empty where it has ended."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        return _text(f"/proc/{pid}/cmdline").replace("\0", " ")
     return ""
+
+
+def _text(path: str) -> str:
+    """Return what a file says, without a Path: Python keeps a table of the names in those."""
+    with open(path) as file:
+        return file.read()
 
 
 def temporary_files() -> int:
