@@ -97,10 +97,11 @@ class Growth:
         self.taken.append((done, {name: ask() for name, (_, ask) in self.measures.items()}))
 
     def figures(self) -> Iterator[Figure]:
-        """Yield how far each measure has grown, in percent."""
-        later = [found for done, found in self.taken if done >= _SHARE]
+        """Yield how far each measure has grown, in percent, over the most of the first tenth."""
+        early = 1 + sum(done < _SHARE for done, _ in self.taken)
         for name, (unit, _) in self.measures.items():
-            first, last = later[0][name], later[-1][name]
+            taken = [found[name] for _, found in self.taken]
+            first, last = max(taken[:early]), taken[-1]
             yield Figure(f"{self.about}: {name} at the end", last, unit)
             grown = 100 * (last - first) / first if first else 100 * last
             said = f"{self.about}: growth of {name}"
