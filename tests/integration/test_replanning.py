@@ -12,7 +12,7 @@ from mmdb.api import Database, Run
 from mmdb.db.connection import Connection
 from mmdb.plan.auto_strategy import decider
 from mmdb.plan.explain_train import put
-from mmdb.train.drive import replanning
+from mmdb.train.drive import driver, replanning
 from mmdb.train.drive.locked_connection import LockedConnection
 from mmdb.train.drive.replanning import FEW_HOPS, Replanner
 from mmdb.train.drive.run_state import load_run
@@ -88,6 +88,7 @@ def test_a_run_that_misses_its_plan_is_planned_anew_from_its_own_hops(
 ) -> None:
     db = trained
     monkeypatch.setattr(replanning, "PLANNING_SHARE", 1e6)  # of a run that is over in a second
+    monkeypatch.setattr(driver, "ATTEND_S", 0.0)  # which may end before anybody looks
     parts = ("compute_s", "total_s", "read_s", "load_s", "store_s")
     scaled = ", ".join(f"{name} = {name} / {load}" for name in parts)
     times = ", ".join(f"{t}_at = base + ({t}_at - base) / {load}" for t in ("started", "finished"))
