@@ -128,7 +128,7 @@ def directory() -> Path:
     return made or Path(tempfile.mkdtemp(prefix=f"{folder.name}."))
 
 
-_path = lru_cache(4)(Path)
+_path = lru_cache(4)(Path)  # as few folders are asked for with every hop
 
 
 def _is_private(folder: Path) -> bool:
@@ -206,10 +206,9 @@ def write(owner: str, candidate_id: int, state_hash: str, state: bytes) -> None:
         with open(unfinished, "wb") as file:
             file.write(state)
         os.replace(unfinished, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
+    finally:
+        with suppress(FileNotFoundError):  # it was moved
             os.unlink(unfinished)
-        raise
 
 
 def read(owner: str, candidate_id: int, state_hash: str) -> bytes | None:

@@ -431,7 +431,7 @@ class DeviceWorker:
         return self._features.backbones.has(name)
 
     def backbone_names(self) -> list[str]:
-        """Return every name for which `has_backbone` holds."""
+        """Return the names of the models whose tensors are here."""
         return self._features.backbones.names if "_features" in vars(self) else []
 
     def take_backbone(self, name: str, tensors: bytes) -> None:

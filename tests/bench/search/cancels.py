@@ -29,6 +29,7 @@ from mmdb.db.check import shown
 from mmdb.db.doctor import examine
 from mmdb.db.install import install
 from mmdb.store.verify import verify_at
+from mmdb.terminal import console
 from tests.bench.faults.checks import check
 from tests.bench.search.campaigns import none_of
 from tests.bench.search.interrupts import interrupt_files
@@ -84,6 +85,8 @@ class Found:
 
     def figures(self, engine: str) -> list[Figure]:
         """Return the figures of an engine."""
+        for what in (*self.wrong, *self.half_done):
+            console.print(f"{engine}: {what}", markup=False)
         name = f"{engine}: {self.struck} statements cancelled"
         slowest = Figure(name=f"{name}, slowest answer", value=self.slowest_s, unit="s")
         return [
