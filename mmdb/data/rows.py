@@ -23,6 +23,7 @@ from mmdb.data.split import ROLES, Role, Split
 from mmdb.data.tokenize import Encoder
 from mmdb.data.transform.fitting import fit_numbers, fit_texts
 from mmdb.data.transform.transform import FittedTransform
+from mmdb.db.arrow import to_array
 from mmdb.db.connection import Batch, Texts
 from mmdb.db.row_formats import TILE
 from mmdb.errors import DataError, InvalidOption, NotFinite, TooManyCategories
@@ -385,7 +386,7 @@ class RowPacker:
                 texts = sorted(self._codes[name], key=lambda text: (text is not None, text))
                 place = {text: index for index, text in enumerate(texts)}
                 final[name] = np.array([place[text] for text in self._codes[name]])
-                self.texts[name] = pa.array(texts, pa.string())
+                self.texts[name] = to_array(texts, pa.string())
         for label in labels:
             if label.classes is not None and label.name in self._codes:
                 at = {value: index for index, value in enumerate(label.classes)}

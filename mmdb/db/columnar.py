@@ -14,6 +14,7 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import tuple_row
 
+from mmdb.db.arrow import to_array
 from mmdb.db.duck import DuckConnection
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import sql_directory
@@ -131,7 +132,7 @@ def _read_postgres(
             rows = cursor.stream(statement, binary=True)
             while chunk := list(itertools.islice(rows, _ROWS)):
                 parts = [
-                    pa.array(values if text is None else map(text, values), field.type)
+                    to_array(values if text is None else map(text, values), field.type)
                     for values, text, field in zip(
                         zip(*chunk, strict=True), texts, schema, strict=True
                     )

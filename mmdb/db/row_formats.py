@@ -31,9 +31,11 @@ def arrow_batches(
     """
     import pyarrow as pa  # which PostgreSQL's sessions need not load for this
 
+    from mmdb.db.arrow import to_array
+
     schema = pa.schema([(name, _arrow_types()[kind]) for name, kind in types.items()])
     for columns in column_batches(types, rows, most_rows=_ROWS, most_bytes=_BYTES):
-        arrays = [pa.array(columns[field.name], field.type) for field in schema]
+        arrays = [to_array(columns[field.name], field.type) for field in schema]
         yield pa.Table.from_arrays(arrays, schema=schema)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mmdb import errors
+from mmdb.db.arrow import to_nullable_numpy, to_numpy
 from mmdb.db.connection import Batch, ColumnType, Kind, NullFound, RaggedFound
 from mmdb.db.row_formats import NULLABLE, Field, nullable_numbers, to_texts
 from mmdb.db.scan import STEP_ROWS, require_one, said_by, sentence
@@ -76,8 +77,8 @@ def _from_arrow(
     array: Any, name: str, kind: Kind, shapes: dict[str, tuple[int, ...]]
 ) -> np.ndarray | Sequence[Any]:
     if kind == "number":
-        missing = array.is_null().to_numpy(zero_copy_only=False)
-        return nullable_numbers(array.to_numpy(zero_copy_only=False).astype("<f8"), missing)
+        values, missing = to_nullable_numpy(array)
+        return nullable_numbers(values.astype("<f8"), missing)
     if array.null_count and kind not in NULLABLE:
         raise NullFound(name)
     if kind in ("text", "nullable_text"):
@@ -85,8 +86,6 @@ def _from_arrow(
     if kind == "files":
         return array.to_pylist()  # type: ignore[no-any-return]
     if kind in _DTYPES:
-        from mmdb.db.arrow import to_numpy
-
         return to_numpy(array).astype(_DTYPES[kind], copy=False)
     flat, shape = _flatten_bytes(array, name) if kind == "bytes" else _flatten_list(array, name)
     if shapes.setdefault(name, shape) != shape:
@@ -108,7 +107,7 @@ def _flatten_list(array: Any, name: str) -> tuple[np.ndarray, tuple[int, ...]]:
     while hasattr(array.type, "value_type"):
         width = len(array.flatten()) // count if count else 0
         if hasattr(array, "offsets"):
-            lengths = np.diff(array.offsets.to_numpy())
+            lengths = np.diff(to_numpy(array.offsets))
             if (lengths != width).any():
                 raise RaggedFound(name)
         array, count = array.flatten(), count * width
@@ -116,7 +115,8 @@ def _flatten_list(array: Any, name: str) -> tuple[np.ndarray, tuple[int, ...]]:
         if array.null_count:
             raise NullFound(name)
     with np.errstate(over="ignore"):  # an infinity is found, counted and refused above
-        flat = array.to_numpy(zero_copy_only=False).astype("<f4")
+        decimals = str(array.type).startswith("decimal")  # as which HUGEINTs come, too
+        flat = (np.array(array.to_pylist()) if decimals else to_numpy(array)).astype("<f4")
     return flat.reshape(rows, -1), tuple(shape)
 
 

@@ -21,6 +21,7 @@ from mmdb.data.forms import source_row
 from mmdb.data.query import SourceColumn, analyse
 from mmdb.data.query_rows import scan_inputs
 from mmdb.data.reader import read_partition
+from mmdb.db.arrow import to_array
 from mmdb.db.connection import Connection
 from mmdb.db.prediction_table import (
     NamedTable,
@@ -240,7 +241,7 @@ def _spool(
             counted.add(len(keys))
             columns = (keys, *columns_of(inputs))
             arrays = [
-                c if isinstance(c, pa.Array) else pa.array(c, f.type)
+                c if isinstance(c, pa.Array) else to_array(c, f.type)
                 for c, f in zip(columns, schema, strict=True)
             ]
             writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from mmdb.data.arrays import Inputs
+from mmdb.db.arrow import to_arrow
 from mmdb.db.connection import Connection
 from mmdb.db.prediction_table import PredictionTarget, check_key, embedding_columns
 from mmdb.db.queries import load, quote_name
@@ -128,7 +129,7 @@ def embed_into(
     spooled = pa.list_(pa.float32(), embedder.size)
 
     def columns_of(inputs: Inputs) -> Sequence[Any]:
-        flat = pa.array(embedder.vectors(inputs).reshape(-1), pa.float32())
+        flat = to_arrow(embedder.vectors(inputs).reshape(-1))
         return [pa.FixedSizeListArray.from_arrays(flat, embedder.size)]
 
     schema = pa.schema({"v0": pa.string(), "v1": spooled}.items())

@@ -42,6 +42,7 @@ FILES_SHARE = 5
 KINDS = ("cancel", "timeout", "interrupt", "terminate")
 ROWS = 40_000
 QUERY = f"SELECT {', '.join(f'c{k}' for k in range(1, 13))}, y FROM points"
+KEYED = QUERY.replace("SELECT", "SELECT id,", 1)
 CANCELLED = {"57014", "57P01"}
 SPACE = {"space": {"lr": [0.05, 0.02], "optimizer": ["adam"], "batch_size": [64]}}
 SLOW = {"space": {"batch_size": [1], "optimizer": ["adam"]}}
@@ -55,8 +56,8 @@ CALLS = {
     "train": "CALL mmdb.train('run-{n}')",
     "train_hop": "SELECT * FROM mmdb.train_hop({part}, {slow})",
     "begin_candidate": "SELECT * FROM mmdb.begin_candidate({warm})",
-    "predict_query": f"SELECT * FROM mmdb.predict_query('m', '{QUERY}')",
-    "predict_into": f"SELECT mmdb.predict_into('m', '{QUERY}', 'scored_{{n}}')",
+    "predict_query": f"SELECT * FROM mmdb.predict_query('m', '{KEYED}')",
+    "predict_into": f"SELECT mmdb.predict_into('m', '{KEYED}', 'scored_{{n}}')",
     "evaluate": "SELECT * FROM mmdb.evaluate('m', 'd')",
     "save_candidate": "SELECT * FROM mmdb.save_candidate({best}, 'saved-{n}')",
     "match": "SELECT * FROM mmdb.match('mlp(hidden=[40])', 5, 'd')",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ROWS, LONGEST_S = 60_000, 4.0
 QUERY = f"SELECT {', '.join(f'c{k}' for k in range(1, 13))}, y FROM points"
+KEYED = QUERY.replace("SELECT", "SELECT id,", 1)
 
 #: What a process does with `db`; {n} is another number each time.
 WORK = {
@@ -31,9 +32,9 @@ WORK = {
     "train": "db.run('open').train(workers=1)",
     "explain": "db.run('planned').explain()",
     "calibrate": "db.calibrate(4)",
-    "predict_query": f"db.predict_query('m', '{QUERY}')",
+    "predict_query": f"db.predict_query('m', '{KEYED}')",
     "evaluate": "db.evaluate('m', 'd')",
-    "predict_into": f"db.predict_into('m', '{QUERY}', 'scored_{{n}}')",
+    "predict_into": f"db.predict_into('m', '{KEYED}', 'scored_{{n}}')",
     "save_candidate": "db.save_candidate({best}, 'saved-{n}')",
     "recover": "db.recover('m', verify='full')",
     "sql": "db.sql(\"SELECT count(*) FROM mmdb.predict_query('m', '{query}')\")",
@@ -58,7 +59,7 @@ class File:
 
     def __init__(self, folder: Path) -> None:
         self.url = f"duckdb:///{folder / 'cancels.duckdb'}"
-        self.names: dict[str, object] = {"n": 0, "query": QUERY}
+        self.names: dict[str, object] = {"n": 0, "query": KEYED}
         self.seconds: dict[str, float] = {}
         self.whole: dict[str, list[str]] = {}
         columns = ", ".join(f"sin(i * {k}.7)::REAL AS c{k}" for k in range(1, 13))
@@ -97,10 +98,11 @@ class File:
             if name == "train":  # the only one that does not do all or nothing
                 ending.start()
             started = time.perf_counter()
-            process.stdout.readline()
+            said = process.stdout.readline().strip()
             self.seconds[name] = min(time.perf_counter() - started, LONGEST_S)
-            process.communicate()
+            rest = process.communicate()[1]
             ending.cancel()
+            assert said == "done" or name == "train", f"{name}: {rest}"
             self.whole[name] = changes(before, self.content())
         return self.seconds[name]
 
