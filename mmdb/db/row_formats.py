@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 #: A batch ends with the row that reaches one of these.
-_ROWS, _BYTES = 50_000, 16 << 20
+_ROWS, _BYTES = 50_000, 2 << 20
 
 
 def arrow_batches(

@@ -90,13 +90,13 @@ def _by_kind(nodes: Iterable[str]) -> Iterable[tuple[str, list[str]]]:
 
 _Q = load("lineage")
 
-#: Levels of models that are read one by one, before a level brings the models of numbers near by:
+#: Levels of models that are read one by one, before all levels of numbers near by are read at once:
 #: those of a long chain mostly are.
 _LEVELS = {"postgres": 8, "duckdb": 0}
 #: How many numbers are near by: DuckDB, which has no use for an index here, scans all for one.
 _NEAR = {"postgres": 2_000, "duckdb": 20_000}
 #: Levels after which that is done where the numbers are far apart as well, and how often.
-_MOST_LEVELS, _MOST_RANGES = 64, 50
+_MOST_LEVELS, _MOST_LEAPS = 64, 50
 
 #: How a state comes from the one before where hops are not shown.
 _FOLDED = "train"
@@ -119,8 +119,8 @@ class Graph:
         self._ids: dict[str, int] = {}  # of models, runs and datasets
         self._made: dict[int, list[Edge]] = {}  # from a candidate's states, where hops are hidden
         self._near = _NEAR[connection.engine]
-        self._model_levels = 0
-        self._ranges: list[tuple[int, int]] = []  # of models that are here
+        self._model_levels = self._leaps = 0
+        self._models: set[int] = set()  # whose edges are here
 
     def know(self, node: str, number: int | None) -> None:
         """Tell the number of a node that has a name."""
@@ -198,29 +198,34 @@ class Graph:
 
     def _read_models(self, nodes: Sequence[str]) -> list[Edge]:
         self._model_levels += 1
-        left = self._outside({self._ids[node] for node in nodes})
-        edges: list[Edge] = []
-        if left and self._goes_far(left):
-            # What was made of a model was saved after it, and has a higher number.
-            low = min(left) if self._down else max(left) - self._near
-            self._ranges.append((low, low + self._near))
-            query = _Q.models_down if self._down else _Q.models_up
-            edges = self._taken(query, low=low, high=low + self._near)
-            left = self._outside(left)
-        if left:
-            query = _Q.model_down if self._down else _Q.model_up
-            edges += self._taken(query, ids=sorted(left))
-        return edges
+        models = {self._ids[node] for node in nodes} - self._models
+        if not models:
+            return []
+        if self._goes_far(models):
+            models = self._reached(models)
+        self._models |= models
+        return self._taken(_Q.model_down if self._down else _Q.model_up, ids=sorted(models))
 
     def _goes_far(self, models: set[int]) -> bool:
         is_near = max(models) - min(models) <= self._near
         levels = _LEVELS[self._connection.engine] if is_near else _MOST_LEVELS
-        return self._model_levels > levels and len(self._ranges) < _MOST_RANGES
+        return self._model_levels > levels and self._leaps < _MOST_LEAPS
 
-    def _outside(self, models: set[int]) -> set[int]:
-        return {
-            model for model in models if not any(low <= model <= high for low, high in self._ranges)
-        }
+    def _reached(self, models: set[int]) -> set[int]:
+        """Return models and those that they lead to over models of numbers near by."""
+        self._leaps += 1
+        # What was made of a model was saved after it, and has a higher number.
+        low = min(models) if self._down else max(models) - self._near
+        query = _Q.heirs if self._down else _Q.origins
+        next_to: dict[int, list[int]] = defaultdict(list)
+        for row in self._connection.rows(query, low=low, high=low + self._near):
+            next_to[row["near_id"]].append(row["far_id"])
+        reached, left = set(models), list(models)
+        while left:
+            fresh = set(next_to[left.pop()]) - reached - self._models
+            reached |= fresh
+            left += fresh
+        return reached
 
     def _read_features(self, ids: Sequence[int]) -> list[Edge]:
         if not self._down:

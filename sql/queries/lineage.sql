@@ -204,23 +204,15 @@ SELECT
 FROM mmdb.lineage_feature_edge AS e
 WHERE e.parent_kind = 'model' AND e.parent_id = any(%(ids)s::bigint[]);
 
--- name: models_down
--- As model_down of all models whose number lies between two.
+-- name: heirs
+-- Which models were made of which, of those made of models whose number lies between two.
 SELECT
-    e.parent,
-    e.child,
-    e.via,
+    e.parent_id AS near_id,
     e.child_id AS far_id
 FROM mmdb.lineage_model_edge AS e
-WHERE e.parent_kind = 'model' AND e.parent_id BETWEEN %(low)s::bigint AND %(high)s::bigint
-UNION ALL
-SELECT
-    e.parent,
-    e.child,
-    e.via,
-    e.child_id AS far_id
-FROM mmdb.lineage_feature_edge AS e
-WHERE e.parent_kind = 'model' AND e.parent_id BETWEEN %(low)s::bigint AND %(high)s::bigint;
+WHERE
+    e.parent_kind = 'model' AND e.child_kind = 'model'
+    AND e.parent_id BETWEEN %(low)s::bigint AND %(high)s::bigint;
 
 -- name: outside_down
 -- The models that came from files or databases.
@@ -350,28 +342,12 @@ SELECT
 FROM mmdb.lineage_run_edge AS e
 WHERE e.child_kind = 'model' AND e.child_id = any(%(ids)s::bigint[]);
 
--- name: models_up
--- As model_up of all models whose number lies between two.
+-- name: origins
+-- Which models were made of which, of those whose number lies between two.
 SELECT
-    e.parent,
-    e.child,
-    e.via,
+    e.child_id AS near_id,
     e.parent_id AS far_id
 FROM mmdb.lineage_model_edge AS e
-WHERE e.child_kind = 'model' AND e.child_id BETWEEN %(low)s::bigint AND %(high)s::bigint
-UNION ALL
-SELECT
-    e.parent,
-    e.child,
-    e.via,
-    e.parent_id AS far_id
-FROM mmdb.lineage_state_edge AS e
-WHERE e.child_kind = 'model' AND e.child_id BETWEEN %(low)s::bigint AND %(high)s::bigint
-UNION ALL
-SELECT
-    e.parent,
-    e.child,
-    e.via,
-    e.parent_id AS far_id
-FROM mmdb.lineage_run_edge AS e
-WHERE e.child_kind = 'model' AND e.child_id BETWEEN %(low)s::bigint AND %(high)s::bigint;
+WHERE
+    e.parent_kind = 'model' AND e.child_kind = 'model'
+    AND e.child_id BETWEEN %(low)s::bigint AND %(high)s::bigint;
