@@ -57,7 +57,7 @@ def connect(url: str, *, reads: Sequence[str] = ()) -> Database:
             raise NotInstalled("mmdb in this database is of another version than this package.")
         elif installed_mode(connection) == "client":
             backend = ChildBackend(connection)
-        source = source_of(connection, reads)
+        source = source_of(connection, [reads] if isinstance(reads, str) else reads)
     except BaseException:
         connection.close()
         raise

@@ -38,7 +38,7 @@ class JudgingCalls:
         data: str,
         slice: str | None = None,
         *,
-        metrics: Sequence[Metric] | None = None,
+        metrics: Metric | Sequence[Metric] | None = None,
         by: str | None = None,
         intervals: bool = False,
     ) -> EvaluatedMetrics:
@@ -46,7 +46,7 @@ class JudgingCalls:
 
         Args:
             slice: of a dataset; None: validation, or all rows where it has none.
-            metrics: as options.metrics has them; None: those of the model's run.
+            metrics: one, or several as options.metrics has them; None: those of the model's run.
             by: a column of the SELECT, for whose values `rows` has the metrics, too.
             intervals: whether `rows` has 95 % intervals, by bootstrap.
         Raises:
@@ -64,7 +64,12 @@ class JudgingCalls:
         return EvaluatedMetrics(rows)
 
     def compare_models(
-        self, a: str, b: str, data: str, *, metrics: Sequence[Metric] | None = None
+        self,
+        a: str,
+        b: str,
+        data: str,
+        *,
+        metrics: Metric | Sequence[Metric] | None = None,
     ) -> list[Row]:
         """Return two models' metrics on the same rows, and which is better by more than noise.
 
@@ -237,5 +242,8 @@ class JudgingCalls:
         return list(self._call("drift", model=model, query=query))
 
 
-def _metrics(metrics: Sequence[Metric] | None) -> str | None:
-    return None if metrics is None else json.dumps(list(metrics))
+def _metrics(metrics: Metric | Sequence[Metric] | None) -> str | None:
+    """Return metrics as JSON; one by itself is no list of its letters, or of its keys."""
+    if metrics is None:
+        return None
+    return json.dumps([metrics] if isinstance(metrics, str | Mapping) else list(metrics))

@@ -160,7 +160,8 @@ class ExchangeCalls:
         from mmdb.store.files.zoo_exchange import export_zoo
         from mmdb.train.replay.recipe_replay import recover_module
 
-        return export_zoo(self.connection, folder, names, replay=recover_module)
+        wanted = [names] if isinstance(names, str) else names
+        return export_zoo(self.connection, folder, wanted, replay=recover_module)
 
     def probe(
         self, model: str, inputs: Any, *, save_as: str | None = None, **options: Any

@@ -327,7 +327,7 @@ class ResultCalls:
         return content
 
     def export_parquet(
-        self, folder: str | Path, only: list[str] | None = None
+        self, folder: str | Path, only: Sequence[str] | None = None
     ) -> list[ParquetFile]:
         """Write every view to `<folder>/<view>.parquet`, and their comments to `views.json`.
 
@@ -339,4 +339,5 @@ class ResultCalls:
         """
         from mmdb.standards.view_files import export_parquet
 
-        return export_parquet(self.connection, folder, only or ())
+        wanted = [only] if isinstance(only, str) else only or ()
+        return export_parquet(self.connection, folder, wanted)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 from mmdb.cli.bench import add_bench_command
 from mmdb.cli.models import WrongUse, add_commands
-from mmdb.cli.options import URL, WORKERS, database, opened, say
+from mmdb.cli.options import URL, WORKERS, database, json_text, opened, say
 from mmdb.cli.pages import add_lineage_command, add_report_command, add_ui_command
 from mmdb.cli.runs import add_plan_commands, add_run_commands
 from mmdb.cli.service import add_operation_commands, add_worker_command
@@ -164,7 +163,7 @@ def _print_rows(title: str, rows: Sequence[Any], as_json: bool) -> int:
     from mmdb.terminal import show_rows
 
     if as_json:
-        print(json.dumps([dict(row) for row in rows], default=str))
+        print(json_text([dict(row) for row in rows]))
     else:
         show_rows(title, rows)
     return 0

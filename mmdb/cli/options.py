@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -49,5 +50,27 @@ def opened(given: argparse.Namespace) -> AbstractContextManager[Database]:
 
 def say(given: argparse.Namespace, found: Any, text: str) -> int:
     """Print what was done: JSON if it is asked for, else a text; return the exit code 0."""
-    print(json.dumps(found, default=str) if given.json else text)
+    print(json_text(found) if given.json else text)
     return 0
+
+
+def json_text(found: Any) -> str:
+    r"""Return JSON, with what JSON lacks written as PostgreSQL writes it.
+
+    >>> json_text({"a": [float("nan"), -math.inf], "b": b"ab"})
+    '{"a": ["NaN", "-Infinity"], "b": "\\\\x6162"}'
+    """
+    return json.dumps(_plain(found), default=str)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case bytes():
+            return f"\\x{value.hex()}"
+        case dict():
+            return {key: _plain(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_plain(one) for one in value]
+    return value

@@ -16,13 +16,22 @@ from mmdb.data.decoding import Decoding, class_text
 from mmdb.data.pack import dataset_hash, digest, pack, partition_hash, rows_per_block
 from mmdb.data.packing import PLACE, packed
 from mmdb.data.query import Engine
-from mmdb.data.rows import RowPacker
+from mmdb.data.rows import ROUGH, RowPacker
 from mmdb.data.shuffle import Shuffle, cut
 from mmdb.data.split import ROLES, Role, Split
 from mmdb.data.tokenize import Encoder
 from mmdb.db.connection import Batch, Connection, Kind, NullFound, RaggedFound
 from mmdb.db.queries import quote_name
-from mmdb.errors import DataError, NotFinite, NullValues, QueryFailed, RaggedArray, TooFewRows
+from mmdb.db.row_formats import NULLABLE
+from mmdb.errors import (
+    DataError,
+    NotFinite,
+    NullValues,
+    QueryFailed,
+    RaggedArray,
+    TooFewRows,
+    UnsupportedType,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +122,8 @@ def seal(
         slices = packer.slices()
         held_out = sum(rows for role, rows in slices if role != "train")
         transforms = packer.fit(lambda: _train_rows(shuffle, held_out), packer.row_count - held_out)
+        for name in packer.rough:
+            _check_rounding(connection, select, name)
         decoding = packer.decoding(transforms)
         counts = ClassCounts(decoding.labels)
         path = directory / "blocks"
@@ -200,24 +211,82 @@ def _scan(
             yield from connection.scan(statement, request.kinds())
     except NullFound:
         raise _count_nulls(connection, select, request) from None
+    except QueryFailed as error:
+        raise _too_wide(connection, select, request) or error from None
     except RaggedFound as error:
         raise RaggedArray(
             f"Column {error.column!r} holds arrays or byte strings of different lengths."
         ) from None
 
 
+def _too_wide(connection: Connection, select: str, request: Request) -> UnsupportedType | None:
+    """Return what to say of a column of DuckDB's that int64 cannot hold; None: there is none."""
+    names = [
+        one.name for one in request.scanned if (one.scanned, one.type) == ("bigint", "integer")
+    ]
+    if request.engine != "duckdb" or not names:
+        return None
+    found = ", ".join(
+        f"count({name})::bigint - count(TRY_CAST({name} AS bigint))::bigint AS {name}"
+        for name in map(quote_name, names)
+    )
+    (batch,) = connection.scan(
+        f"SELECT {found} FROM ({select}\n) AS q", [(n, "bigint") for n in names]
+    )
+    for name in names:
+        if batch[name][0]:
+            return UnsupportedType(
+                f"Column {name!r} holds whole numbers that no bigint holds.",
+                hint="Cast it to text in the query.",
+            )
+    return None
+
+
 def _count_nulls(connection: Connection, select: str, request: Request) -> NullValues:
+    fields = [field for field in request.scanned if field.scanned not in NULLABLE]
     counts = ", ".join(
         f"(count(*) FILTER ({where}))::bigint AS {quote_name(field.name)}"
-        for field in request.fields
+        for field in fields
         for where in (f"WHERE {_is_null(field, request.engine)}",)
     )
-    kinds: list[tuple[str, Kind]] = [(field.name, "bigint") for field in request.fields]
+    kinds: list[tuple[str, Kind]] = [(field.name, "bigint") for field in fields]
     with connection.snapshot():
         (batch,) = connection.scan(f"SELECT {counts} FROM ({select}\n) AS q", kinds)
     found = {name: int(batch[name][0]) for name, _ in kinds}
     named = ", ".join(f"{name} ({count})" for name, count in found.items() if count)
     return NullValues(f"The query returned NULLs: {named or 'inside nested arrays'}.")
+
+
+def _check_rounding(connection: Connection, select: str, label: str) -> None:
+    """Refuse a label that float32, as which it is kept, rounds by more than a part of its spread.
+
+    Raises:
+        DataError
+    """
+    name = quote_name(label)
+    exact = f"{name}::double precision"
+    # Of what float32 has no number for, PostgreSQL makes an error.
+    kept = f"CASE WHEN abs({exact}) < 1e-44 THEN 0 ELSE {name}::real::double precision END"
+    items = {
+        "error": f"max(abs({exact} - {kept}))",
+        "span": f"(max({name}) - min({name}))::double precision",
+        "mean": f"avg({exact})",
+    }
+    listed = ", ".join(f"{item} AS {column}" for column, item in items.items())
+    with connection.snapshot():
+        (batch,) = connection.scan(
+            f"SELECT {listed} FROM ({select}\n) AS q", [(column, "double") for column in items]
+        )
+    error, span, mean = (float(batch[column][0]) for column in items)
+    if span > 0 and error > span / (4 * ROUGH):
+        common = f"{mean:.0f}" if abs(mean) >= 1e6 else f"{mean:.9g}"
+        raise DataError(
+            f"Label {label!r} varies by {span:.3g} about {mean:.10g}; it is kept as float32, which "
+            f"rounds it by up to {error:.3g}.",
+            hint=f"Subtract in the query what all have in common: {name} - {common} AS {name}."
+            if abs(mean) > span
+            else f"Multiply it in the query: {name} / {span:.0e} AS {name}.",
+        )
 
 
 def _is_null(field: Field, engine: Engine) -> str:

@@ -186,7 +186,8 @@ def _one(column: Column, value: Any, engine: Engine) -> np.ndarray | list[Any]:
         return [_text(column, value)]
     if column.kind == "bytes" and isinstance(value, str):
         return np.frombuffer(_bytes(column, value, engine), np.uint8).reshape(1, -1)
-    if given is not None and given.source != "number" and isinstance(value, str):
+    is_time = given is not None and given.source in ("moment", "clock")
+    if given is not None and (is_time or (given.source == "span" and isinstance(value, str))):
         return np.array([seconds_of(column, given.source, value)])
     try:
         found = _numbers(value) if given is None else np.asarray(value, np.float64).reshape(1, -1)
@@ -203,9 +204,11 @@ def _one(column: Column, value: Any, engine: Engine) -> np.ndarray | list[Any]:
     return found[:, 0] if column.kind == "numeric" and found.shape[1] == 1 else found
 
 
-def seconds_of(column: Column, source: Source, value: str) -> float:
+def seconds_of(column: Column, source: Source, value: Any) -> float:
     """Return the seconds of a moment, clock or span as JSON has it; see `Source`."""
     try:
+        if not isinstance(value, str):  # a number says not since when
+            raise ValueError
         if source == "moment":
             moment = datetime.fromisoformat(value)
             return (moment - (_EPOCH if moment.tzinfo else _NAIVE_EPOCH)).total_seconds()

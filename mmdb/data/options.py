@@ -60,6 +60,11 @@ class Options:
             InvalidOption: a name is unknown, a value has the wrong type or range, or two options
                 contradict each other.
         """
+        if not isinstance(options, Mapping | None):
+            raise InvalidOption(
+                f"options is not a mapping: {show(options)}.",
+                hint='Pass a dict, such as {"roles": {"id": "key"}}; json.loads reads a text.',
+            )
         given: dict[str, Any] = {}
         known = [field.name for field in fields(cls)]
         for name, value in (options or {}).items():

@@ -220,7 +220,8 @@ class _Refresh:
         with tempfile.TemporaryDirectory(prefix="mmdb-refresh-") as directory:
             folder = Path(directory)
             if split.by == "time":
-                split = replace(split, starts=self._starts(select, split, known, folder))
+                starts = self._starts(select, split, known, folder, sees_all=sees_all)
+                split = replace(split, starts=starts)
             packer = RowPacker(request, split, self._prepared.encoders)
             matcher = RowMatcher(known, sees_all=sees_all)
             with (folder / "rows").open("w+b", buffering=0) as spill:
@@ -286,13 +287,13 @@ class _Refresh:
         return stored_blocks(self._connection, self._dataset, part.part_id, hashed=hashed)
 
     def _starts(
-        self, select: str, split: Split, known: np.ndarray, folder: Path
+        self, select: str, split: Split, known: np.ndarray, folder: Path, *, sees_all: bool
     ) -> dict[Role, float]:
-        """Return the times from which new rows are held out: the last of them, by their shares."""
+        """Return the times after which new rows are held out: the last of them."""
         times: list[np.ndarray] = []
         plain = replace(split, starts={})
         packer = RowPacker(self._prepared.request, plain, self._prepared.encoders)
-        matcher = RowMatcher(known, sees_all=True)
+        matcher = RowMatcher(known, sees_all=sees_all)
 
         def admits(hashes: np.ndarray, batch: Batch) -> np.ndarray:
             is_new = matcher.admit(hashes)
@@ -302,11 +303,30 @@ class _Refresh:
         with (folder / "times").open("w+b", buffering=0) as spill:
             gather(self._connection, select, self._prepared.request, packer, spill, admits=admits)
         found = np.sort(np.concatenate([np.empty(0), *times]))
-        shared = replace(
-            split, starts=None, validation=self._share("validation"), test=self._share("test")
+        timed = replace(split, starts=None).with_times(
+            len(found),
+            self._wanted(split, len(found), matcher.difference().gone),
+            lambda place: float(found[place - 1]),
+            lambda time: int(np.searchsorted(found, time, side="right")),
         )
-        timed = shared.with_times(len(found), lambda place: float(found[place - 1]))
         return dict(timed.starts or {})
+
+    def _wanted(self, split: Split, count: int, gone: np.ndarray) -> dict[Role, int]:
+        """Return how many of so many new rows to hold out, so that shares of all rows stay.
+
+        A slice from a date on has the share that it has now.
+        """
+        there: dict[str, int] = dict.fromkeys(ROLES, 0)
+        for part, _ in self._kept(gone):
+            there[part.role] += part.row_count
+        of_all = split.wanted(sum(there.values()) + count)
+        left, wanted = count, {}
+        for role in ROLES[:2]:
+            by_date = round(count * self._share(role))
+            more = of_all[role] - there[role] if role in of_all else by_date
+            wanted[role] = min(left, max(0, more))
+            left -= wanted[role]
+        return wanted
 
     def _share(self, role: str) -> float:
         """Return the share of the rows that a slice has."""
@@ -319,14 +339,9 @@ class _Refresh:
         counts: dict[Role, int] = dict.fromkeys(ROLES, 0)
         if split.column is not None:
             counts = packer.role_counts()
-        else:  # so that the shares of all rows stay what they are
-            left = count
-            for role, share in (("validation", split.validation), ("test", split.test)):
-                there = sum(p.row_count for p in self._dataset.slices if p.role == role)
-                wanted = round(share * (self._dataset.row_count - len(found.gone) + count)) - there
-                counts[role] = min(left, max(0, wanted))  # type: ignore[index]
-                left -= counts[role]  # type: ignore[index]
-            counts["train"] = left
+        else:
+            counts |= self._wanted(split, count, found.gone)
+            counts["train"] = count - sum(counts.values())
         pieces = -(-counts["train"] // self._most)
         bounds = [counts["train"] * k // max(1, pieces) for k in range(pieces + 1)]
         held: list[tuple[Role, int]] = [(role, counts[role]) for role in ROLES[:2] if counts[role]]

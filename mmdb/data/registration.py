@@ -317,8 +317,13 @@ def _timed(connection: Connection, select: str, request: Request, split: Split) 
         ranked = f"(SELECT {name} AS found, {ranks} FROM {times}) AS r"
         return read(f"SELECT found FROM {ranked} WHERE k = {place}", "number")
 
-    count = read(f"SELECT count({name})::bigint AS found FROM {times}", "bigint")
-    return split.with_times(int(count), at)
+    def until(time: float) -> int:
+        known = f"CAST('{time!r}' AS double precision)"
+        counted = f"SELECT count(*)::bigint AS found FROM {times} WHERE {name} <= {known}"
+        return int(read(counted, "bigint"))
+
+    count = int(read(f"SELECT count({name})::bigint AS found FROM {times}", "bigint"))
+    return split.with_times(count, split.wanted(count), at, until)
 
 
 def _check_arguments(name: object, partitions: object, validation: object, seed: object) -> None:

@@ -69,9 +69,8 @@ def plan_request(
             hint="SELECT at least one other column.",
         )
     _check_weights(weights, types)
-    _check_names(
-        "transforms", [name for name in options.transforms if name != "*"], [*features, *labels]
-    )
+    transformed = [n for n in options.transforms if n != "*" and unused.get(n) != "dropped"]
+    _check_names("transforms", transformed, [*features, *labels])
     forced = _forced_tasks(labels, options)
     _check_tokenize(types, features, options)
     planned = {
@@ -168,6 +167,7 @@ def _unused(names: Sequence[str], labels: Sequence[str], options: Options) -> di
         name: "dropped"
         for name, asked in options.transforms.items()
         if asked == "drop" and name in names and name not in labels
+        if options.roles.get(name) != "weight"  # so that rows do not lose it unnoticed
     }
     return dropped | found
 
@@ -333,7 +333,7 @@ def _inputs(
     given = [column for columns in inputs.values() for column in columns]
     for column in given:
         if column not in features:
-            what = "a label" if column in labels else "no column of the query"
+            what = "a label" if column in labels else "no feature of the query"
             raise InvalidOption(
                 f"Option inputs names {column!r}, which is {what}.",
                 hint=f"Features: {', '.join(features)}.",

@@ -57,7 +57,7 @@ def _part(column: Column) -> Callable[[Any], Sequence[float]] | None:
     def of_number(value: Any) -> Sequence[float]:
         if value is None:
             return null
-        if is_time and type(value) is str:
+        if is_time and (type(value) is str or transform.source != "span"):
             value = seconds_of(column, transform.source, value)
         if not isfinite(value):
             raise ValueError

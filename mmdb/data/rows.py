@@ -36,6 +36,8 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800.0, 253_402_300_800.0
 #: Values of columns that are fitted together take about as many bytes.
 FIT_BYTES = 160 * 10**6
+#: A label whose deviation is less than so many steps of float32 is looked at: rounding may hide it.
+ROUGH = 16
 
 
 class _Codes(dict[str | None, int]):
@@ -77,6 +79,7 @@ class RowPacker:
         self._final: dict[str, np.ndarray] = {}
         self._scales: dict[str, tuple[float, float]] = {}  # of regressions' labels
         self.texts: dict[str, pa.Array] = {}  # of feature columns, by final code
+        self.rough: list[str] = []  # labels that float32 may have rounded to the same
         self.skipped: dict[str, int] = {}  # rows whose picture cannot be decoded, by column
         self._pictures = {
             field.name: picture_transform(field.asked)
@@ -279,10 +282,14 @@ class RowPacker:
     def _fit_labels(self, train: Callable[[], Iterator[np.ndarray]]) -> None:
         for slot in self.layout.labels:
             field = slot.field
-            if field.task == "regression" and field.asked["kind"] != "passthrough":
+            if field.scanned == "real":
                 chunks = [view(chunk.view("<u4"), slot)[:, 0] for chunk in train()]
                 values = np.concatenate(chunks).astype(np.float64)
-                self._scales[field.name] = float(values.mean()), float(values.std()) or 1.0
+                spread = float(values.std())
+                if spread < ROUGH * np.spacing(np.float32(np.abs(values).max())):
+                    self.rough.append(field.name)
+                if field.task == "regression" and field.asked["kind"] != "passthrough":
+                    self._scales[field.name] = float(values.mean()), spread or 1.0
 
     def _fit_texts(
         self, train: Callable[[], Iterator[np.ndarray]], slots: Sequence[Slot]
@@ -331,8 +338,8 @@ class RowPacker:
         by_name = {c.name: c for c in columns if c.decoded_width and c.kind != "weight"}
         if all(column.kind == "label" for column in by_name.values()):
             raise DataError(
-                "No feature is left: each has one value in all train rows.",
-                hint="SELECT a column whose values differ.",
+                "No feature is left: each is dropped, or has one value in all train rows.",
+                hint="SELECT a column whose values differ, or drop fewer.",
             )
         return Decoding(
             columns=columns,

@@ -70,19 +70,39 @@ class Split:
         held: list[tuple[Role, int]] = [(role, counts[role]) for role in ROLES[:2] if counts[role]]
         return [*held, *parts]
 
-    def with_times(self, count: int, at: Callable[[int], float]) -> Split:
-        """Return the split with the seconds from which rows are held out.
+    def wanted(self, count: int) -> dict[Role, int]:
+        """Return how many of so many rows are to be held out, by slice; none of one by a date."""
+        shares: tuple[tuple[Role, float], ...] = (
+            ("test", self.test),
+            ("validation", self.validation),
+        )
+        dated = self.starts or {}
+        return {role: round(count * share) for role, share in shares if role not in dated}
+
+    def with_times(
+        self,
+        count: int,
+        wanted: Mapping[Role, int],
+        at: Callable[[int], float],
+        until: Callable[[float], int],
+    ) -> Split:
+        """Return the split with the seconds after which rows are held out.
+
+        Rows of one time stay together: a slice is as near to what is wanted as they let it be.
 
         Args:
             count: rows of the query.
+            wanted: how many of them to hold out; see `wanted`.
             at: returns the time of a row by its place, from 1, among all by time.
+            until: returns how many rows there are up to a time.
         """
         starts = dict(self.starts or {})
-        left = count
-        for role, share in (("test", self.test), ("validation", self.validation)):
-            left -= round(count * share)
-            if role not in starts and share > 0:
-                starts[role] = at(left) if left else -np.inf  # type: ignore[index]
+        left = count  # rows before those that are held out so far
+        for role in ("test", "validation"):
+            if role not in starts and wanted[role]:
+                starts[role] = _start(left, wanted[role], at, until)
+            if role in starts:
+                left = min(left, until(starts[role]))
         return replace(self, starts=starts)
 
     def places(self, values: np.ndarray | Sequence[Any]) -> np.ndarray:
@@ -168,6 +188,18 @@ def parse_split(
         column=column,
         starts=starts or None,
     )
+
+
+def _start(
+    left: int, wanted: int, at: Callable[[int], float], until: Callable[[float], int]
+) -> float:
+    """Return the time after which about as many of the first `left` rows are as are wanted."""
+    if wanted >= left:
+        return -np.inf
+    last = at(left - wanted)
+    before = float(np.nextafter(last, -np.inf))
+    fewer, more = left - until(last), left - until(before)
+    return before if more - wanted <= wanted - fewer and fewer != wanted else last
 
 
 def _before(role: str, value: str) -> float:

@@ -200,6 +200,8 @@ def ready_s(shared: Mapping[int, Shared]) -> float:
 _Q = load("explain")
 #: Runs, the last ones, that show what a machine takes beside the steps of what is planned.
 LATELY = 20
+#: Hops of like candidates that a plan looks at, the last: at least, for each candidate, at most.
+LEAST_HOPS, HOPS_OF_EACH, MOST_HOPS = 800, 40, 4_000
 _KINDS_OF_PIXELS = ("bytes",)
 
 
@@ -347,7 +349,8 @@ def _frozen(
 
 def hops_like(connection: Connection, run: PlannedRun, here: Stamp) -> list[Row]:
     """Return hops of candidates with the architectures of a run, on a machine as it is."""
-    return _found(connection, _Q.find_measured, run, here)
+    most = min(max(LEAST_HOPS, HOPS_OF_EACH * len(run.candidates)), MOST_HOPS)
+    return _found(connection, _Q.find_measured, run, here, most=most)
 
 
 def turns_on(connection: Connection, here: Stamp) -> list[Row]:
@@ -365,12 +368,15 @@ def steps_like(connection: Connection, run: PlannedRun, here: Stamp) -> list[Row
     return _found(connection, _Q.find_timed, run, here)
 
 
-def _found(connection: Connection, query: Query, run: PlannedRun, here: Stamp) -> list[Row]:
+def _found(
+    connection: Connection, query: Query, run: PlannedRun, here: Stamp, **given: int
+) -> list[Row]:
     return connection.rows(
         query,
         run_id=run.run_id,
         dataset_id=run.dataset.dataset_id,
         **place_of(here),
+        **given,
     )
 
 

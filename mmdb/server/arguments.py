@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import date, time, timedelta
+from decimal import Decimal
 from operator import index
 from typing import Any
+from uuid import UUID
 
 from mmdb.errors import CandidateNotFound, InvalidInput, InvalidLayerGraph, InvalidOption
 from mmdb.messages import show
@@ -44,7 +47,7 @@ def json_text(value: Mapping[str, Any] | None, name: str) -> str:
     if not isinstance(value, Mapping | None):
         raise InvalidOption(f"{name} is not a mapping.", hint='Such as {"name": "value"}.')
     try:
-        text = json.dumps(value or {}, allow_nan=False, ensure_ascii=False)
+        text = json.dumps(value or {}, allow_nan=False, ensure_ascii=False, default=_plain_value)
         text.encode()  # a lone surrogate is no text
     except _JSON_ERRORS as error:
         raise InvalidOption(
@@ -72,22 +75,45 @@ def architecture_text(value: Any) -> str:
 
 
 def input_text(x: Any) -> str:
-    """Return one row for `predict` as JSON: values in order, or a mapping.
+    """Return one row for `predict` as JSON: values in order, or a mapping, or JSON as it is.
 
     Raises:
         InvalidInput: it holds something else, or a number that is not finite.
     """
     if x is None:
         raise InvalidInput("The input is NULL.")
+    if isinstance(x, str):  # a text is no list of its letters
+        json_row(x)
+        return x
     try:
-        given = dict(x) if isinstance(x, Mapping) else list(map(_plain_value, x))
-        return json.dumps(given, allow_nan=False)
+        given = dict(x) if isinstance(x, Mapping) else list(x)
+        return json.dumps(given, allow_nan=False, default=_plain_value)
     except _JSON_ERRORS as error:
         raise InvalidInput(f"The input cannot be read: {error}.") from error
 
 
 def _plain_value(value: Any) -> Any:
-    return value if value is None or isinstance(value, str | bool | list) else float(value)
+    """Return a value that a database or numpy gave as JSON has it, such as a date as its text.
+
+    Raises:
+        TypeError: JSON has no such value.
+    """
+    match value:
+        case Decimal():  # a whole number keeps its digits, which may name a category
+            return int(value) if value.as_tuple().exponent == 0 else float(value)
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case UUID():
+            return str(value)
+        case bytes():
+            return value.hex()
+    if getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M"):
+        value = value.astype(f"{value.dtype.kind}8[us]")  # Python has no nanoseconds
+    if hasattr(value, "tolist"):  # of numpy or torch
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is no type of JSON")
 
 
 def json_value(text: Any) -> Any:

@@ -364,11 +364,20 @@ def _shown(column: Column, value: Any) -> str | None:
     source = None if column.transform is None else column.transform.source
     if value is None or (source not in (None, "text", "picture") and np.isnan(value)):
         return None
-    if source == "moment":
-        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=float(value))).isoformat()
-    if source in ("clock", "span"):
-        return str(timedelta(seconds=float(value)))
+    if source in ("moment", "clock", "span"):
+        return _time_text(float(value), is_moment=source == "moment")
     if isinstance(value, np.ndarray):
         numbers = [f"{number:g}" for number in value.reshape(-1)[:_SHOWN].tolist()]
         return f"[{', '.join(numbers)}{', ...' if value.size > _SHOWN else ''}]"
     return value if isinstance(value, str) else f"{value:.9g}"
+
+
+def _time_text(seconds: float, *, is_moment: bool) -> str:
+    """Return a date, time or interval as text; databases have some that Python's classes do not."""
+    try:
+        span = timedelta(seconds=seconds)
+        return (datetime(1970, 1, 1, tzinfo=UTC) + span).isoformat() if is_moment else str(span)
+    except OverflowError:
+        if is_moment:
+            return f"{np.datetime64(int(seconds), 's')}+00:00"
+        return f"{seconds:.9g} seconds"

@@ -177,7 +177,14 @@ def _embedded(embedder: Embedder, kind: str) -> Callable[[Inputs], Sequence[str]
 def note_unscored(
     backend: Backend, scoring_id: int, row_count: int, sqlstate: str, message: str
 ) -> int:
-    """Write down that rows were left without a prediction; return the number of the record."""
+    """Write down that rows were left without a prediction; return the number of the record.
+
+    Raises:
+        ScoringNotFound
+    """
+    (row,) = backend.connection.rows(_Q.has_scoring, scoring_id=scoring_id)
+    if not row["found"]:
+        raise ScoringNotFound(f"No model fills a column by the number {show(scoring_id)}.")
     about = {"row_count": row_count, "row_key": None, "sqlstate": sqlstate, "message": message}
     backend.connection.run(_Q.add_failure, scoring_id=scoring_id, **about)
     return scoring_id

@@ -41,7 +41,7 @@ WHERE
             THEN p.partmethod IS DISTINCT FROM 'h' OR p.colocationid <> (
                 SELECT b.colocationid
                 FROM pg_catalog.pg_dist_partition AS b
-                WHERE b.logicalrelid = 'mmdb.block'::regclass
+                WHERE b.logicalrelid::oid = 'mmdb.block'::regclass::oid
             )
         WHEN c.relname = 'tensor_chunk' THEN p.partmethod IS DISTINCT FROM 'h'
         ELSE p.partmethod IS DISTINCT FROM 'n'
@@ -52,7 +52,7 @@ ORDER BY c.relname;
 -- Functions that Citus does not send to the node of their partition though it should.
 SELECT f.oid::regprocedure::text AS name
 FROM pg_catalog.pg_proc AS f
-LEFT JOIN pg_catalog.pg_dist_object AS o ON f.oid = o.objid AND o.classid = 'pg_catalog.pg_proc'::regclass
+LEFT JOIN pg_catalog.pg_dist_object AS o ON f.oid = o.objid AND o.classid = 'pg_catalog.pg_proc'::regclass::oid
 WHERE
     f.pronamespace = 'mmdb'::regnamespace
     AND f.proargnames[1] = 'part_id' AND f.proargtypes[0] = 'bigint'::regtype
@@ -71,7 +71,7 @@ SELECT
         FROM pg_catalog.pg_dist_shard AS b
         INNER JOIN pg_catalog.pg_dist_placement AS p ON b.shardid = p.shardid
         INNER JOIN pg_catalog.pg_dist_node AS n ON p.groupid = n.groupid
-        WHERE b.logicalrelid = 'mmdb.block'::regclass AND n.nodename || ':' || n.nodeport::text = s.node
+        WHERE b.logicalrelid::oid = 'mmdb.block'::regclass::oid AND n.nodename || ':' || n.nodeport::text = s.node
     ) AS shards
 FROM mmdb.node_status AS s
 WHERE NOT s.is_coordinator

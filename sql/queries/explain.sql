@@ -97,8 +97,7 @@ SELECT
 FROM member AS m;
 
 -- name: find_measured
--- Hops that candidates with the architectures of a run have done on a node as it is, the last ones first: 800, or
--- more for a run of more than 20 candidates.
+-- Hops that candidates with the architectures of a run have done on a node as it is, the last ones first.
 SELECT
     c.architecture_hash,
     c.config::text AS config,
@@ -162,10 +161,7 @@ WHERE
         WHERE o.run_id = %(run_id)s::bigint
     )
 ORDER BY h.finished_at DESC
-LIMIT (
-    SELECT least(greatest(800, 40 * count(*)), 4000) FROM mmdb.candidate AS o
-    WHERE o.run_id = %(run_id)s::bigint
-);
+LIMIT %(most)s::integer;
 
 -- name: find_turns
 -- What the last runs' workers did on a node as it is: from when to when, and in how many hops; runs that were

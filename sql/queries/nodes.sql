@@ -2,7 +2,7 @@
 -- Whether the tables lie on the nodes of a cluster; where the extension is there.
 SELECT count(*) > 0 AS spread
 FROM pg_catalog.pg_dist_partition AS p
-WHERE p.logicalrelid = 'mmdb.hop'::regclass AND p.partmethod = 'h';
+WHERE p.logicalrelid::oid = 'mmdb.hop'::regclass::oid AND p.partmethod = 'h';
 
 -- name: own_node
 -- The node that this session computes on.
@@ -28,7 +28,7 @@ WHERE
 SELECT
     a.part_id,
     n.nodename || ':' || n.nodeport::text AS node
-FROM unnest(%(part_ids)s::bigint[]) AS a (part_id)
+FROM pg_catalog.unnest(%(part_ids)s::bigint[]) AS a (part_id)
 INNER JOIN pg_catalog.pg_dist_placement AS p
     ON p.shardid = pg_catalog.get_shard_id_for_distribution_column('mmdb.hop', a.part_id)
 INNER JOIN pg_catalog.pg_dist_node AS n ON p.groupid = n.groupid
@@ -40,7 +40,7 @@ ORDER BY a.part_id;
 WITH shards AS (
     SELECT count(*) AS shards
     FROM pg_catalog.pg_dist_shard AS d
-    WHERE d.logicalrelid = 'mmdb.hop'::regclass
+    WHERE d.logicalrelid::oid = 'mmdb.hop'::regclass::oid
 )
 
 SELECT
@@ -83,7 +83,7 @@ SELECT pg_advisory_unlock_shared(1835889768, %(holder)s::integer) AS released;
 -- Whether the coordinator's sessions of some numbers are all there still: this is tried on the coordinator.
 SELECT NOT bool_or(pg_try_advisory_xact_lock(1835889768, h.holder)) AS held
 FROM mmdb.migration AS m
-CROSS JOIN unnest(%(holders)s::integer[]) AS h (holder)
+CROSS JOIN pg_catalog.unnest(%(holders)s::integer[]) AS h (holder)
 WHERE m.number = 0;
 
 -- name: find_end
@@ -198,7 +198,7 @@ SELECT DISTINCT n.nodename || ':' || n.nodeport::text AS node
 FROM pg_catalog.pg_dist_shard AS s
 INNER JOIN pg_catalog.pg_dist_placement AS p ON s.shardid = p.shardid
 INNER JOIN pg_catalog.pg_dist_node AS n ON p.groupid = n.groupid
-WHERE s.logicalrelid = 'mmdb.block'::regclass AND n.noderole = 'primary';
+WHERE s.logicalrelid::oid = 'mmdb.block'::regclass::oid AND n.noderole = 'primary';
 
 -- name: draw_part_ids
 -- New numbers of partitions, and the node and shard where the blocks of each would lie.

@@ -23,7 +23,7 @@ LEFT JOIN pg_catalog.pg_attribute AS a
     ON c.oid = a.attrelid AND a.attname = %(into_column)s::text AND a.attnum > 0 AND NOT a.attisdropped
 LEFT JOIN pg_catalog.pg_type AS at ON a.atttypid = at.oid
 LEFT JOIN pg_catalog.pg_namespace AS an ON at.typnamespace = an.oid
-WHERE c.oid = to_regclass(%(target)s::text);
+WHERE c.oid = to_regclass(%(target)s::text)::oid;
 
 -- name: write_function
 -- The statements that make the function of a trigger: it runs as who makes it, who alone may use it.
@@ -73,7 +73,7 @@ SELECT
     || ' REFERENCING NEW TABLE AS mmdb_new FOR EACH STATEMENT EXECUTE FUNCTION ' || %(name)s::text || '('
     || (
         SELECT string_agg(quote_literal(g.given), ', ' ORDER BY g.place)
-        FROM unnest(%(arguments)s::text[]) WITH ORDINALITY AS g (given, place)
+        FROM pg_catalog.unnest(%(arguments)s::text[]) WITH ORDINALITY AS g (given, place)
     ) || ')' AS ddl;
 
 -- name: find_trigger
@@ -84,7 +84,7 @@ SELECT
     pg_has_role(p.proowner, 'USAGE') AS is_own
 FROM pg_catalog.pg_trigger AS t
 INNER JOIN pg_catalog.pg_proc AS p ON t.tgfoid = p.oid
-WHERE t.tgrelid = to_regclass(%(target)s::text) AND t.tgname = %(name)s::text;
+WHERE t.tgrelid = to_regclass(%(target)s::text)::oid AND t.tgname = %(name)s::text;
 
 -- name: add_scoring
 -- Record a column that a model fills.
@@ -103,6 +103,12 @@ WHERE
     s.schema_name = %(schema_name)s::text AND s.table_name = %(table_name)s::text
     AND s.column_name = %(column_name)s::text
 ORDER BY s.scoring_id DESC;
+
+-- name: has_scoring
+-- Whether a model fills the column of a number.
+SELECT count(*) > 0 AS found
+FROM mmdb.scoring_overview AS s
+WHERE s.scoring_id = %(scoring_id)s::bigint;
 
 -- name: delete_failures
 -- Delete what is written of rows without predictions.
@@ -132,4 +138,4 @@ SELECT cardinality((%(keys)s::text)::text[]) AS keys;
 -- name: split_keys
 -- The keys of an array, as texts.
 SELECT k.key
-FROM unnest((%(keys)s::text)::text[]) AS k (key);
+FROM pg_catalog.unnest((%(keys)s::text)::text[]) AS k (key);

@@ -542,6 +542,11 @@ def test_a_database_or_password_that_is_wrong_is_named(postgres_url: str) -> Non
         mmdb.connect(f"{head}wrong@{tail}")
 
 
+def test_one_url_to_read_from_is_no_list_of_letters(postgres_url: str) -> None:
+    with pytest.raises(errors.WrongUrl, match="'ftp://host'"):
+        mmdb.connect(postgres_url, reads="ftp://host")
+
+
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "letter.duckdb"
     path.write_text("Dear Sir or Madam, " * 1000)

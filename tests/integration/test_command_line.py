@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -48,6 +49,18 @@ def test_the_command_line_says_what_is_wrong_and_shows_no_traceback(
     assert found == code, output
     assert any(word in output for word in said.split("|")), output
     assert "Traceback" not in output
+
+
+def test_json_of_rows_is_valid_whatever_they_hold(
+    database_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    binary = "BLOB 'ab'" if database_url.startswith("duckdb") else "bytea 'ab'"
+    numbers = "CAST('NaN' AS double precision) AS n, CAST('-Infinity' AS real) AS low"
+    statement = f"SELECT {numbers}, {binary} AS b, ARRAY[CAST('inf' AS real), 1] AS many, NULL AS z"
+    assert main(["sql", statement, "--json", "--database", database_url]) == 0
+    (row,) = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    many = ["Infinity", 1.0]
+    assert row == {"n": "NaN", "low": "-Infinity", "b": "\\x6162", "many": many, "z": None}
 
 
 def test_the_exit_code_is_that_of_the_process(duckdb_url: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -203,7 +204,7 @@ REFUSED: list[tuple[str, dict[str, Any], type[errors.MmdbError], str]] = [
         "SELECT CASE WHEN id % 100 > 0 THEN a END AS a, color, NULLIF(y, 4) AS y FROM sample",
         {},
         errors.NullValues,
-        r"a \(5\), y \(100\)",
+        r"NULLs: y \(100\)",
     ),
     (
         "SELECT CASE WHEN id < 9 THEN ARRAY[1, NULL]::real[] ELSE ARRAY[1, 2]::real[] END AS v, y"
@@ -360,3 +361,31 @@ def test_damaged_blocks_are_found(db: mmdb.Database, change: str) -> None:
 def test_create_dataset_loads_no_torch() -> None:
     code = "import sys, mmdb.data.registration, mmdb.data.reader; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        ("1e9 + 3 * (i % 101)", "varies by 300 about"),
+        ("1000000 + 0.01 * (i % 101)", "varies by 1 about"),
+        ("0.1 + 0.000000001 * (i % 101)", "varies by 1e-07 about"),
+        ("120000000000000000 + (i % 7)", "varies by 6 about"),
+        ("16777216 + 2 * (i % 2)", None),  # float32 has both
+        ("1e9 + 3e5 * (i % 101)", None),
+        ("0.1 + 0 * i", None),
+        ("0 * i", None),
+    ],
+)
+def test_a_label_whose_spread_float32_rounds_away_is_refused(
+    db: mmdb.Database, label: str, said: str | None
+) -> None:
+    query = f"SELECT i % 7 AS a, {label} AS y FROM generate_series(1, 400) AS g (i)"
+    options = {"task": "regression"}
+    if said is None:
+        assert db.create_dataset("kept", query, options=options).rows == 400
+        return
+    with pytest.raises(errors.DataError, match=said) as raised:
+        db.create_dataset("rounded", query, options=options)
+    (term,) = re.findall(r'"y" (- [0-9.]+) AS', raised.value.hint)
+    shifted = query.replace(f"{label} AS", f"{label} {term} AS")
+    assert db.create_dataset("shifted", shifted, options=options).rows == 400

@@ -167,6 +167,7 @@ def test_a_class_per_group_has_probabilities(db: mmdb.Database) -> None:
 
 BAD: list[tuple[dict[str, Any], type[errors.MmdbError], str]] = [
     ({"per": "x"}, errors.InvalidOption, "no index"),
+    ({"per": "x"}, errors.InvalidOption, "cast to text in its query"),  # for it holds floats
     ({"per": "nothing"}, errors.InvalidOption, "no feature"),
     ({"per": "sold"}, errors.InvalidOption, "no feature"),
     ({"per": "id"}, errors.InvalidOption, "no feature"),

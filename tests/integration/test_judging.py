@@ -16,6 +16,7 @@ from sklearn.calibration import calibration_curve
 
 import mmdb
 from mmdb import errors
+from mmdb.data.dataset import find_dataset
 from mmdb.graph.factories import linear
 from mmdb.store.models.model_rows import find_model_id, model_of
 from mmdb.train.replay.recipe_replay import recover_epochs
@@ -129,6 +130,13 @@ def test_what_was_measured_is_kept_with_what_it_read(db: mmdb.Database) -> None:
     read = db.sql("SELECT DISTINCT column_name AS c FROM mmdb.evaluation_source")
     assert {row["c"] for row in read} >= {"a", "b", "c", "delay", "place"}
     assert {row["c"] for row in read}.isdisjoint({"many"})
+
+
+def test_one_metric_needs_no_list(db: mmdb.Database) -> None:
+    found = db.evaluate("late", ASKED, metrics=["auc"])
+    assert db.evaluate("late", ASKED, metrics="auc") == found
+    assert db.evaluate("late", ASKED, metrics={"name": "auc"}) == found
+    assert db.compare_models("late", "late", ASKED, metrics="auc")[0]["metric"] == "auc"
 
 
 def test_a_dataset_gives_what_its_query_gives(db: mmdb.Database) -> None:
@@ -269,6 +277,12 @@ def test_weights_of_the_query_count(db: mmdb.Database) -> None:
     wanted = sum(w for hit, w in right if hit) / sum(w for _, w in right)
     assert db.evaluate("weighed", query)["accuracy"] == pytest.approx(wanted, abs=1e-9)
     assert sum(r["rows"] for r in db.confusion_matrix("weighed", query)) == sum(w for _, w in right)
+    bare = "SELECT id, a, b, c, late FROM visit"  # each row counts once
+    wanted = sum(hit for hit, _ in right) / len(right)
+    assert db.evaluate("weighed", bare)["accuracy"] == pytest.approx(wanted, abs=1e-9)
+    assert sum(r["rows"] for r in db.confusion_matrix("weighed", bare)) == len(right)
+    assert db.roc_curve("weighed", bare) and db.importance("weighed", bare, repeats=1)
+    assert db.compare_models("weighed", "late", bare)[0]["a_value"] == pytest.approx(wanted)
 
 
 BAD = [
@@ -353,6 +367,23 @@ def test_explained_rows_are_those_that_are_predicted(db: mmdb.Database) -> None:
         assert row["prediction"] == guesses[row["row_key"]]["prediction"]
         assert row["answer"] == pytest.approx(guesses[row["row_key"]]["probability"], abs=1e-5)
         assert float(row["value"]) == pytest.approx(truth[row["row_key"]][row["column_name"]])
+
+
+def test_times_that_python_has_not_are_explained_as_text(db: mmdb.Database) -> None:
+    query = "SELECT id, cast('2020-01-01' AS date) + id AS d, interval '1 hour' * id AS s, late"
+    db.create_dataset(
+        "timed", f"{query} FROM visit", label="late", options={"roles": {"id": "key"}}
+    )
+    shape = find_dataset(db.connection, "timed").decoding.inputs[0].shape
+    db.save("timed", linear(shape, 2), architecture="linear", dataset="timed")
+    bc = "0044-03-15 (BC)" if db.connection.engine == "duckdb" else "0044-03-15 BC"
+    for date, text in ((bc, "-043-03-15"), ("20000-01-01", "20000-01-01"), ("2020-01-02",) * 2):
+        asked = f"SELECT 1 AS id, cast('{date}' AS date) AS d, interval '3000000 years' AS s"
+        found = {row["column_name"]: row for row in db.explain_predict("timed", asked)}
+        assert found["d"]["value"] == f"{text}T00:00:00+00:00"
+        assert found["s"]["value"].endswith(" seconds")
+        (row,) = db.predict_query("timed", asked)
+        assert found["d"]["prediction"] == row["prediction"]
 
 
 def test_what_cannot_be_explained_says_so(db: mmdb.Database) -> None:

@@ -244,6 +244,28 @@ def test_a_split_by_time_holds_the_last_of_the_new_rows_out(db: mmdb.Database) -
     assert (held_rows["validation"], anew.row_count) == (30, 150)
 
 
+def test_nights_of_one_date_each_are_held_out_by_the_shares(db: mmdb.Database) -> None:
+    db.sql("CREATE TABLE stays (id integer, a real, day date, y integer)")
+    add = (
+        "INSERT INTO stays SELECT i, i % 7, CAST('{day}' AS date), i % 2 "
+        "FROM generate_series({first}, {last}) AS g (i)"
+    )
+    for night in range(10):
+        day = f"2013-01-{night + 1:02}"
+        db.sql(add.format(day=day, first=100 * night, last=100 * night + 99))
+    options = {"roles": {"id": "key"}, "split": {"by": "time", "column": "day", "test": 0.1}}
+    query = "SELECT id, a, day, y FROM stays"
+    db.create_dataset("stays", query, label="y", validation=0.2, options=options)
+    for night in range(10, 20):
+        day = f"2013-01-{night + 1:02}"
+        db.sql(add.format(day=day, first=100 * night, last=100 * night + 99))
+        db.refresh_dataset("stays")
+    rows = dict.fromkeys(("train", "validation", "test"), 0)
+    for part in find_dataset(db.connection, "stays").slices:
+        rows[part.role] += part.row_count
+    assert rows == {"train": 1400, "validation": 400, "test": 200}
+
+
 def test_versions_are_trained_on_and_judged_by_name(db: mmdb.Database) -> None:
     rows = Rows(db, 4)
     rows.add(200)
@@ -317,6 +339,9 @@ def test_a_query_that_no_longer_fits_changes_nothing(db: mmdb.Database) -> None:
     db.sql("INSERT INTO sales SELECT * FROM sales WHERE id = 9")
     db.sql("UPDATE sales SET a = 55 WHERE id = 9")
     with pytest.raises(errors.DataError, match="one key"):
+        db.refresh_dataset("sales")
+    db.sql("UPDATE sales SET y = NULL, id = NULL WHERE id = 9")  # some are NULL in a and c
+    with pytest.raises(errors.NullValues, match=r"NULLs: y \(2\), id \(2\)\."):
         db.refresh_dataset("sales")
     db.sql("DROP TABLE sales")
     with pytest.raises(errors.QueryError):

@@ -248,7 +248,7 @@ def plain(row: Iterable[Any], types: list[str]) -> list[Any]:
 
 
 def test_some_views_alone(db: Database, tmp_path: Path) -> None:
-    (only,) = db.export_parquet(tmp_path, ["model_overview"])
+    (only,) = db.export_parquet(tmp_path, "model_overview")
     assert only.rows == 3
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model_overview.parquet", "views.json"]
 

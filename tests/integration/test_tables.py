@@ -317,6 +317,8 @@ def test_what_training_never_saw_is_predicted_as_fitted(db: mmdb.Database, thing
     assert len(db.predict_query(things, query)) == 3
     with pytest.raises(errors.InvalidInput, match="'seen' holds 'never', which is no date"):
         db.predict(things, nothing | {"seen": "never"})
+    with pytest.raises(errors.InvalidInput, match="'seen' holds 5, which is no date"):
+        db.predict(things, nothing | {"seen": 5})
 
 
 def test_a_model_measures_rows_of_other_statistics_by_its_own(
@@ -360,6 +362,10 @@ def written(db: mmdb.Database) -> dict[str, int]:
 
 BAD: list[tuple[str, dict[str, Any], type[errors.MmdbError], str]] = [
     ("SELECT a, NULL::integer AS y FROM thing", {}, errors.NullValues, r"y \(400\)"),
+    ("SELECT a, CASE WHEN id <> 7 THEN y END AS y FROM thing", {}, errors.NullValues,
+     r"NULLs: y \(1\)\."),  # and no word of a, whose NULLs are learned from
+    ("SELECT a, CASE WHEN id > 7 THEN ARRAY[b, 1]::real[] END AS v, y FROM thing", {},
+     errors.NullValues, r"NULLs: v \(7\)\."),
     ("SELECT b, 'x' AS y FROM thing", {}, errors.OneClass, "'y' has the single class 'x'"),
     ("SELECT b, 'x' || id AS t, y FROM thing", {}, errors.DataError, "'t' has as many different"),
     ("SELECT b, y FROM thing", {"transforms": {"c": "robust"}}, errors.InvalidOption, "'c'"),
@@ -369,6 +375,10 @@ BAD: list[tuple[str, dict[str, Any], type[errors.MmdbError], str]] = [
     ("SELECT empty, b, y FROM thing", {"transforms": {"empty": "robust"}}, errors.DataError,
      "'empty' is NULL in every train row"),
     ("SELECT empty, y FROM thing", {}, errors.DataError, "No feature is left"),
+    ("SELECT b, color, y FROM thing", {"transforms": {"*": "drop"}}, errors.DataError,
+     "each is dropped, or has one value"),
+    ("SELECT a, b, y FROM thing", {"transforms": {"b": "drop"}, "roles": {"b": "weight"}},
+     errors.InvalidOption, "'b', which is no feature"),
     ("SELECT 'NaN'::real AS n, b, y FROM thing", {}, errors.NotFinite, r"n \(400 rows\)"),
     ("SELECT 'Infinity'::real AS n, b, y FROM thing", {}, errors.NotFinite, r"n \(400 rows\)"),
     ("SELECT 'infinity'::timestamp AS t, b, y FROM thing", {}, errors.NotFinite, "t "),
@@ -393,6 +403,20 @@ def test_what_cannot_be_trained_on_is_named_and_leaves_nothing(
     with pytest.raises(error, match=named):
         db.create_dataset("bad", query, options=options)
     assert written(db) == before
+
+
+def test_a_column_that_is_dropped_is_never_read(db: mmdb.Database) -> None:
+    query = "SELECT id, a, b, color, y FROM thing"
+    options = {"transforms": {"color": "drop", "b": "robust"}, "roles": {"id": "key"}}
+    db.create_dataset("dropping", query, options=options)
+    decoding = find_dataset(db.connection, "dropping").decoding
+    assert [column.name for column in decoding.features] == ["a", "b"]
+    assert {column.name: column.kind for column in decoding.columns}["color"] == "dropped"
+    db.create_run("dropping", dataset="dropping", architecture="linear", epochs=1)
+    assert db.run("dropping").train(workers=1).failed == 0
+    assert len(db.predict_query("dropping", "SELECT id, a, b FROM thing")) == ROWS
+    assert len(db.predict("dropping", {"a": 1, "b": 2})) == 2
+    assert not db.refresh_dataset("dropping").is_new
 
 
 def test_an_architecture_that_knows_no_codes_is_refused(
@@ -578,7 +602,7 @@ def test_a_weight_that_is_none_is_named(db: mmdb.Database, weight: str, named: s
     with pytest.raises(errors.MmdbError, match=named):
         db.create_dataset(
             "bad",
-            f"SELECT b, {weight} AS w, y FROM thing",
+            f"SELECT a, b, {weight} AS w, y FROM thing",
             label="y",
             options={"roles": {"w": "weight"}},
         )

@@ -362,5 +362,5 @@ def test_a_model_of_several_inputs_goes_to_another_database(
         other.register_factory("reviews", "tests.multimodal:reviews")
         assert other.predict("m", ROW) == pytest.approx(expected)
         assert find_dataset(other.connection, "d") == replace(
-            find_dataset(db.connection, "d"), dataset_id=1, slices=ANY
+            find_dataset(db.connection, "d"), dataset_id=1, slices=ANY, owner=None
         )

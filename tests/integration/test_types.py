@@ -439,3 +439,29 @@ def test_what_is_no_part_is_said_with_what_to_do(db: mmdb.Database) -> None:
     columns = find_dataset(db.connection, "d").decoding.columns
     kinds = {"payload": "excluded", "payload.price": "numeric", "place": "excluded", "y": "label"}
     assert {column.name: column.kind for column in columns} == kinds
+
+
+@pytest.mark.parametrize("dropped", ["place", "place.at", "place.at.lower", "payload"])
+def test_a_part_or_what_has_parts_is_dropped(db: mmdb.Database, dropped: str) -> None:
+    make_visits(db)
+    transforms = {dropped: "drop", "payload.price": "auto"}
+    query = "SELECT payload, place, id % 2 AS y FROM visit"
+    db.create_dataset("d", query, options={"transforms": transforms})
+    decoding = find_dataset(db.connection, "d").decoding
+    assert {column.name: column.kind for column in decoding.columns}[dropped] == "dropped"
+    left = {part for part in PARTS if not f"{part}.".startswith(f"{dropped}.")}
+    assert {column.name for column in decoding.features} == left | {"payload.price"}
+
+
+@pytest.mark.parametrize("role", ["key", "label"])
+def test_a_whole_number_that_no_bigint_holds_is_named(duckdb_url: str, role: str) -> None:
+    asked: dict[str, Any] = {"label": "h"}
+    if role == "key":
+        asked = {"label": "y", "options": {"roles": {"h": "key"}}}
+    number = f"(9223372036854775800::hugeint + {'i' if role == 'key' else 'i % 12'})::ubigint"
+    query = f"SELECT {number} AS h, i % 7 AS a, i % 9 AS y FROM range(60) AS g (i)"
+    with mmdb.connect(duckdb_url) as db:
+        with pytest.raises(errors.UnsupportedType, match="'h' holds whole numbers that no bigint"):
+            db.create_dataset("d", query, **asked)
+        as_text = query.replace("ubigint", "text")  # as the hint says
+        assert db.create_dataset("d", as_text, **asked).rows == 60

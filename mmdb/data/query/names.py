@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import sqlglot
@@ -130,6 +131,35 @@ _WORDS = set(
     "uncommitted value within without zone both columns nested omit quotes wrapper conditional "
     "bernoulli reservoir lambda anti semi strict default array cast".split()
 )
+#: Words that name a column only in quotes or behind a dot, as the engines' parsers have it.
+_RESERVED = set(
+    "all analyse analyze and any array as asc asymmetric authorization binary both case cast check "
+    "collate collation column concurrently constraint create cross default deferrable desc "
+    "distinct do else end except fetch for foreign freeze from full group having ilike in "
+    "initially inner intersect into is isnull join lateral leading left like limit natural not "
+    "notnull offset on only or order outer overlaps placing primary references returning right "
+    "select similar some symmetric table tablesample then to trailing union unique using variadic "
+    "verbose when where window with".split()
+)
+_RESERVED_BY: dict[Engine, set[str]] = {
+    "duckdb": {*_RESERVED, *"anti asof glob lambda pivot positional qualify semi unpivot".split()},
+    "postgres": {
+        *(*_RESERVED, "current_catalog", "current_date", "current_role", "current_schema", "user"),
+        *("current_time", "current_timestamp", "current_user", "localtime", "localtimestamp"),
+        *("session_user", "true", "false", "null"),  # the last three: columns in DuckDB's UNPIVOT
+    },
+}
+#: What the text up to a word may end with if that word is of a clause: a column cannot stand there.
+_ENDS = tuple(
+    [f" extract ( {unit}" for unit in UNITS]
+    + [" xmlelement ( name", " union by name", " all by name", " at time", " without time"]
+    + [" time zone", " nulls first", " nulls last", " fetch first", " fetch next"]
+    + [" current row", " unbounded preceding", " unbounded following"]
+)
+#: What can be a name without quotes; `*`, `1` and `GROUP BY` are none.
+_WORD = re.compile(r"[A-Za-z_\u0080-\U0010ffff]\S*", re.ASCII)
+#: Literals: what they hold names nothing.
+_TEXTS = {t for t in TokenType if t.name == "STRING" or t.name.endswith("_STRING")}
 
 
 def marked(rows: QueryRows, text: str, statement: exp.Expr, engine: Engine) -> QueryRows:
@@ -156,23 +186,25 @@ def _lost(text: str, statement: exp.Expr, engine: Engine) -> Iterator[tuple[Toke
     taken = claimed(statement)
     tokens = sqlglot.tokenize(text, read=engine)
     for place, token in enumerate(tokens):
-        if token.start not in taken and _may_name(tokens, place):
+        if token.start not in taken and _may_name(tokens, place, engine):
             is_quoted = token.token_type is TokenType.IDENTIFIER
             yield token, fold(token.text, engine, is_quoted=is_quoted)
 
 
-def _may_name(tokens: Sequence[Token], place: int) -> bool:
+def _may_name(tokens: Sequence[Token], place: int, engine: Engine) -> bool:
     """Return whether a column may stand at a place."""
     token = tokens[place]
-    if token.token_type is TokenType.STRING:
-        return False
     before = [token.token_type for token in tokens[max(place - 1, 0) : place]]
     after = [token.token_type for token in tokens[place + 1 : place + 2]]
     if set(after) & _NO_COLUMN_BEFORE or set(before) & _NO_COLUMN_AFTER:
         return False
-    call = tokens[place - 2].text.lower() if place > 1 else ""
-    is_unit = call == "extract" and token.text.lower() in UNITS
-    return not (is_unit or (call == "xmlelement" and token.text.lower() == "name"))
+    words = "".join(f" {t.text.lower()}" for t in tokens[max(place - 2, 0) : place + 1])
+    if words.endswith(_ENDS):
+        return False
+    if token.token_type is TokenType.IDENTIFIER:
+        return True
+    is_reserved = token.text.lower() in _RESERVED_BY[engine] and TokenType.DOT not in before
+    return not (is_reserved or token.token_type in _TEXTS or not _WORD.fullmatch(token.text))
 
 
 def _is_name(token: Token) -> bool:

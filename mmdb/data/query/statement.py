@@ -150,9 +150,11 @@ def _parse(query: str, engine: Engine) -> exp.Expr:
         parsed = sqlglot.parse(query, read=DIALECTS[engine])
     except ParseError as error:
         where = error.errors[0] if error.errors else {}
+        what = str(where.get("description")).partition(" but got <")[0]
+        what = "something is missing" if "<class" in what else what  # the parser's own classes
         raise QueryError(
             f"The query is not valid SQL at line {where.get('line')}, column {where.get('col')}, "
-            f"near {where.get('highlight')!r}: {where.get('description')}.",
+            f"near {where.get('highlight')!r}: {what}.",
             hint="Run the query by itself; it must succeed there first.",
         ) from error
     except TokenError as error:

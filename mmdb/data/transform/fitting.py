@@ -117,7 +117,14 @@ def _statistics(
 
 
 def _moments(values: np.ndarray) -> dict[str, Any]:
-    return {"mean": float(values.mean()), "deviation": float(values.std())}
+    """Return mean and deviation, also where squares of the values are infinite or 0."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, deviation = float(values.mean()), float(values.std())
+    if not 0.0 < deviation < np.inf and values.min() < values.max():
+        most = float(np.abs(values).max())
+        scaled = values / most
+        mean, deviation = float(scaled.mean()) * most, float(scaled.std()) * most
+    return {"mean": mean, "deviation": deviation}
 
 
 def _quantiles(known: np.ndarray, knots: int) -> dict[str, Any]:

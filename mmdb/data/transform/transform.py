@@ -255,8 +255,11 @@ _Columns = Sequence[np.ndarray]
 
 def _standardize(transform: FittedTransform, values: np.ndarray) -> _Columns:
     """(x - mean) / deviation, 0 where the train rows have one value."""
-    statistics = transform.statistics
-    return ((values - statistics["mean"]) / (statistics["deviation"] or 1.0),)
+    mean, deviation = transform.statistics["mean"], transform.statistics["deviation"] or 1.0
+    found = (values - mean) / deviation
+    far = np.isinf(found)  # the difference is beyond float64, what is made of it may not be
+    found[far] = values[far] / deviation - mean / deviation
+    return (found,)
 
 
 def _log1p(transform: FittedTransform, values: np.ndarray) -> _Columns:

@@ -43,7 +43,8 @@ def per_group(architecture: Mapping[str, Any], decoding: Decoding, column: str) 
         shown = json.dumps({"transforms": {column: "index"}})
         raise InvalidOption(
             f"per is {show(column)}, which is no index of values.",
-            hint=f"Create the dataset with options => '{shown}'.",
+            hint=f"Create the dataset with options => '{shown}'. What is no whole number, boolean "
+            "or text is cast to text in its query.",
         )
     (place,) = [span.start for c, span in decoding.spans(decoding.inputs[0]) if c.name == column]
     groups = {"per": column, "groups": transform.codes, "place": place}

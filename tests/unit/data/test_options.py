@@ -80,6 +80,8 @@ def test_an_array_or_byte_string_is_several_labels(
 @pytest.mark.parametrize(
     ("options", "named"),
     [
+        ('{"shape": [1]}', "options is not a mapping"),
+        ([], "options is not a mapping"),
         ({"shape": [0]}, "shape"),
         ({"max_classes": "many"}, "max_classes"),
         ({"labels": "price"}, "labels"),
@@ -110,7 +112,7 @@ def test_an_array_or_byte_string_is_several_labels(
         ({"tokenize": {"review": {"function": "words", "length": 2, "vocabulary": 1}}}, "from 2"),
     ],
 )
-def test_a_wrong_option_is_named(options: dict[str, object], named: str) -> None:
+def test_a_wrong_option_is_named(options: Any, named: str) -> None:
     with pytest.raises(InvalidOption, match=re.escape(named)) as raised:
         Options.parse(options)
     assert raised.value.hint
@@ -136,7 +138,7 @@ def test_a_wrong_option_is_named(options: dict[str, object], named: str) -> None
             "whose shape is their length",
         ),
         ({"inputs": INPUTS | {"meta": ["age"]}}, InvalidOption, "'income' is in no input"),
-        ({"inputs": INPUTS | {"more": ["salary"]}}, InvalidOption, "'salary', which is no column"),
+        ({"inputs": INPUTS | {"more": ["salary"]}}, InvalidOption, "'salary', which is no feature"),
         ({"inputs": INPUTS | {"more": ["y"]}}, InvalidOption, "'y', which is a label"),
         ({"labels": ["pixels", "age", "income", "review"]}, DataError, "only the labels"),
     ],

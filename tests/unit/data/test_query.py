@@ -320,6 +320,50 @@ def test_a_name_that_no_rule_has_read_marks_all_outputs(
     assert ("?", None, "a") not in sources("SELECT a FROM t WHERE 1 > 3", engine)
 
 
+ODD_NAMES = (
+    *("from", "select", "where", "join", "group", "order", "with", "union", "limit", "lateral"),
+    *("table", "as", "in", "values", "unnest", "time", "zone", "first", "last", "row", "name"),
+    *("*", "1", "ab", "group by", "("),
+)
+NEAR_KEYWORDS = """
+    WITH "{0}" AS (SELECT a, "{0}" FROM odd WHERE a IN (1, 2))
+    SELECT q."{0}", E'ab' AS e, sum(a) OVER (ORDER BY a ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
+        AS s FROM "{0}" AS q JOIN (SELECT a AS b FROM odd GROUP BY a) AS z ON z.b = q.a * 1
+    WHERE now() AT TIME ZONE 'UTC' > now() ORDER BY q.a NULLS LAST FETCH FIRST 5 ROWS ONLY
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_keyword_is_not_taken_for_a_column_of_its_name(
+    name: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(column: str) -> set[tuple[str | None, str | None, str]]:
+        monkeypatch.setitem(TABLES, ("main", "odd"), ["a", column])
+        sources = analyse(NEAR_KEYWORDS.format(column), engine, Tables()).sources
+        return {(s.column, s.output, s.resolution) for s in sources}
+
+    plain = found("plain")
+    odd = {(name if c == "plain" else c, name if o == "plain" else o, r) for c, o, r in plain}
+    assert found(name) == odd and ("plain", "plain", "column") in plain
+
+
+def test_name_in_union_by_name_is_no_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TABLES, ("main", "odd"), ["name"])
+    found = sources("SELECT name FROM odd UNION ALL BY NAME SELECT name FROM odd", "duckdb")
+    assert found == {("main.odd", "name", "name")}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("written", ['"from"', '"row"', "o.from", "row", "o . row"])
+def test_a_column_named_like_a_keyword_is_missed_if_no_rule_has_read_it(
+    written: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TABLES, ("main", "odd"), ["a", "from", "row"])
+    monkeypatch.setattr("mmdb.data.query.select.Selects._decide", lambda *_: None)
+    assert ("?", None, "a") in sources(f"SELECT a FROM odd AS o WHERE {written} > 3", engine)
+
+
 def test_outputs_take_the_names_that_the_database_gives_them() -> None:
     analysis = analyse("SELECT a + b, y FROM t", "postgres", Tables())
     found = {(s.column, s.output) for s in analysis.sources_of(["?column?", "y"])}
@@ -476,3 +520,9 @@ def test_a_syntax_error_says_where(engine: Engine) -> None:
         analyse("SELECT\n  a b c FROM t", engine, Tables())
     with pytest.raises(QueryError, match="not valid SQL"):
         analyse("SELECT 'a", engine, Tables())
+    for query, said in {
+        "SELEC * FROM t": "near 'FROM': something is missing.",
+        "SELECT * FROM": "near 'FROM': Expected table name.",
+    }.items():
+        with pytest.raises(QueryError, match=said):
+            analyse(query, engine, Tables())

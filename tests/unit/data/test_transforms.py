@@ -72,6 +72,16 @@ def close(given: FittedTransform, values: np.ndarray, expected: np.ndarray) -> N
         np.testing.assert_array_equal(found[:, 1], missing)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["standardize", "log1p"])
+@pytest.mark.parametrize("size", [1e-300, 1e-200, 1e200, 8e307])
+def test_numbers_whose_squares_are_no_floats_still_differ(kind: str, size: float) -> None:
+    values = size * np.array([-2.0, -1.0, 1.0, 2.0])
+    logs = np.copysign(np.log1p(np.abs(values)), values) if kind == "log1p" else values
+    scaled = logs / logs[-1]
+    close(fitted(values, kind), values, ((scaled - scaled.mean()) / scaled.std())[:, None])
+
+
 def test_null_is_filled_as_asked() -> None:
     values = np.array([1.0, 2.0, 6.0, np.nan])
     for impute, expected in (("mean", 3.0), ("median", 2.0), (-1, -1.0)):
