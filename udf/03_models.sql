@@ -61,6 +61,10 @@ CREATE OR REPLACE FUNCTION mmdb.predict(
 ) RETURNS real[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
+SET extra_float_digits = 1
+SET intervalstyle = 'postgres'
+SET bytea_output = 'hex'
+SET datestyle = 'ISO'
 AS $$
 BEGIN
     RETURN mmdb.predict(model, to_jsonb(x));

@@ -136,8 +136,8 @@ def _cast(field: Field, engine: Engine, *, clamped: bool) -> str:
         return name  # DuckDB's lists are cast when they are read, whatever their nesting
     if field.scanned == "reals":
         return f"{name}::real[]"
-    if field.scanned == "nullable_text":
-        return f"{name}::text"
+    if field.scanned in ("text", "nullable_text"):
+        return _text(name, field.type, engine)
     if field.scanned == "number":
         if field.type in _TEMPORAL:
             if engine == "postgres":
@@ -152,11 +152,40 @@ def _cast(field: Field, engine: Engine, *, clamped: bool) -> str:
         return form(name, engine, "double precision")
     if field.scanned == "double":
         return f"{name}::double precision"
-    if field.type == "boolean" and field.scanned != "text":
+    if field.type == "boolean":
         return f"{name}::integer::{field.scanned}"
     if field.scanned != "real" or field.type == "integer":
         return f"{name}::{field.scanned}"
     return (_clamped if clamped else _nearest)(name, engine, "real")
+
+
+def _text(name: str, kind: ColumnType, engine: Engine) -> str:
+    """Return the cast to a text that no session's time zone, or form of dates or bytes, changes."""
+    if engine == "duckdb":
+        if kind != "moment":
+            return f"{name}::text"
+        in_utc = f"timezone('UTC', {name}::timestamptz)::text || '+00'"
+        return (
+            f"CASE WHEN typeof({name}) = 'TIMESTAMP WITH TIME ZONE' THEN {in_utc} "
+            f"ELSE {name}::text END"
+        )
+    if kind == "bytes":  # a backslash is written so whatever standard_conforming_strings says
+        coded = f"pg_catalog.encode({name}::bytea, 'hex'::text)"
+        return f"(pg_catalog.chr(92) {_JOIN} 'x'::text {_JOIN} {coded})"
+    if kind != "moment":
+        return f"{name}::text"
+    in_utc = _iso_text(f"pg_catalog.timezone('UTC'::text, {name}::timestamptz)")
+    has_zone = f"pg_catalog.pg_typeof({name})::oid OPERATOR(pg_catalog.=) {_TIMESTAMPTZ}::oid"
+    return f"CASE WHEN {has_zone} THEN {in_utc} {_JOIN} '+00'::text ELSE {_iso_text(name)} END"
+
+
+#: PostgreSQL's number of the type timestamptz, and its `||` that no other of that name stands for.
+_TIMESTAMPTZ, _JOIN = 1184, "OPERATOR(pg_catalog.||)"
+
+
+def _iso_text(moment: str) -> str:
+    quoted = f"pg_catalog.to_json({moment})::text"
+    return f"pg_catalog.replace(pg_catalog.btrim({quoted}, '\"'::text), 'T'::text, ' '::text)"
 
 
 def _nearest(name: str, engine: Engine, to: str) -> str:

@@ -234,6 +234,11 @@ def _find_table(connection: PlpyConnection, target: str, into_column: str | None
             f"Table {target} has no primary key of one column, by which new rows are found again.",
             hint="ALTER TABLE … ADD PRIMARY KEY (…).",
         )
+    if found["has_parts"]:
+        raise TargetMismatch(
+            f"The primary key of table {target} is an array or a composite.",
+            hint="New rows are found again by a key of one value, such as a number or a text.",
+        )
     if into_column is not None and found["column_name"] is None:
         raise UnknownColumn(f"Table {target} has no column {show(into_column)}.")
     if into_column is not None and found["is_made"]:

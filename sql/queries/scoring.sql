@@ -9,6 +9,7 @@ SELECT
     pg_has_role(c.relowner, 'USAGE') AS is_own,
     k.attname::text AS key_name,
     quote_ident(kn.nspname) || '.' || quote_ident(kt.typname) AS key_type,
+    kt.typcategory IN ('A', 'C') AS has_parts,
     a.attname::text AS column_name,
     quote_ident(an.nspname) || '.' || quote_ident(at.typname) AS column_type,
     format_type(a.atttypid, CASE WHEN at.typname = 'vector' THEN a.atttypmod END) AS column_kind,
@@ -30,6 +31,7 @@ WHERE c.oid = to_regclass(%(target)s::text)::oid;
 SELECT 'CREATE FUNCTION ' || %(name)s::text || $ddl$() RETURNS trigger
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET extra_float_digits = 1
 AS $mmdb_score$
 -- Made by score_on_insert or embed_on_insert. Arguments: its number, the key, the column, the model, the types of key
 -- and column, and which embedding.

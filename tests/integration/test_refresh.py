@@ -244,6 +244,48 @@ def test_a_split_by_time_holds_the_last_of_the_new_rows_out(db: mmdb.Database) -
     assert (held_rows["validation"], anew.row_count) == (30, 150)
 
 
+@pytest.mark.parametrize(
+    ("kind", "ways"),
+    [
+        ("timestamptz", ("TimeZone = 'Europe/London'", "DateStyle = 'SQL, DMY'")),
+        ("timestamp", ("TimeZone = 'Asia/Tokyo'", "DateStyle = 'German'")),
+        ("date", ("TimeZone = 'Asia/Tokyo'", "DateStyle = 'SQL, DMY'")),
+        ("bytea", ("TimeZone = 'Asia/Tokyo'", "bytea_output = 'escape'")),
+    ],
+)
+@pytest.mark.parametrize("role", ["key", "group"])
+def test_no_setting_of_a_session_makes_other_rows(
+    db: mmdb.Database, kind: str, ways: tuple[str, str], role: str
+) -> None:
+    moment = (
+        f"CAST('2013-01-01' AS {'timestamptz' if kind == 'bytea' else kind}) + i * interval '1 day'"
+    )
+    if kind == "date":
+        moment = f"CAST({moment} AS date)"
+    if kind == "bytea":
+        moment = "CAST(CAST(i AS text) AS bytea)"
+    if kind == "timestamptz":
+        moment = "CAST('2013-01-01 12:00:00.5+00' AS timestamptz) + i * interval '37 hour'"
+    db.sql("SET TimeZone = 'UTC'")
+    db.sql(
+        f"CREATE TABLE seen AS SELECT i AS id, {moment} AS k, i % 7 AS a, i % 2 AS y "
+        "FROM generate_series(1, 300) AS g (i)"
+    )
+    options: dict[str, Any] = {"roles": {"id": "excluded", "k": "key"}}
+    if role == "group":
+        options = {"roles": {"id": "excluded", "k": "excluded"}}
+        options["split"] = {"by": "group", "column": "k"}
+    made = db.create_dataset("seen", "SELECT id, k, a, y FROM seen", label="y", options=options)
+    for number, way in enumerate(ways[: 2 if db.connection.engine == "postgres" else 1]):
+        db.sql(f"SET {way}")
+        told = db.refresh_dataset("seen", dry_run=True)
+        assert (told.added, told.changed or 0, told.deleted) == (0, 0, 0)
+        found = db.create_dataset(
+            f"again-{number}", "SELECT id, k, a, y FROM seen", label="y", options=options
+        )
+        assert found.content_hash == made.content_hash
+
+
 def test_nights_of_one_date_each_are_held_out_by_the_shares(db: mmdb.Database) -> None:
     db.sql("CREATE TABLE stays (id integer, a real, day date, y integer)")
     add = (

@@ -1,11 +1,12 @@
 """`python -m tests.bench.attack.soak_client URL SEED`: a session that does whatever comes.
 
 It says each operation and what it came to, `operation ok` or `operation MM...`, and goes on until
-it is ended. An error that is not mmdb's ends it with a traceback.
+it or its parent is ended. An error that is not mmdb's ends it with a traceback.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from collections.abc import Callable
@@ -93,8 +94,9 @@ class Worker:
 
 
 def work(url: str, source: random.Random) -> None:
-    """Do one thing after another, over a new session where one was lost."""
-    while True:
+    """Do one thing after another, over a new session where one was lost, while its parent lives."""
+    parent = os.getppid()
+    while os.getppid() == parent:
         try:
             with mmdb.connect(url) as db:
                 role = str(conninfo_to_dict(url)["user"])

@@ -103,7 +103,7 @@ def test_processes_measure_busy_work_and_sums_together(pair: list[ProcessMeasure
     busy = {row.size for row in rows if row.kind == "busy_product"}
     assert busy == {1.0, 2.0}
     profile = profile_of(rows)
-    assert profile.seconds("all_reduce_2", 2.0**25) > profile.seconds("all_reduce_2", 2.0**10)
+    assert profile.seconds("all_reduce_2", 2.0**25) >= profile.seconds("all_reduce_2", 2.0**10)
     assert not {"product", "dispatch", "update_adam", "meet"} & profile.assumed
 
 
