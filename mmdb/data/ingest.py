@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 from typing import IO
 
 import numpy as np
+from blake3 import blake3
 
 from mmdb.data.column_layout import ClassCounts, Field, Layout, Request, view
 from mmdb.data.decoding import Decoding, class_text
@@ -107,7 +108,8 @@ def seal(
         NullValues, RaggedArray, NotFinite, OneClass, TooFewRows, TooManyCategories, FunctionFailed
     """
     packer = RowPacker(request, split, encoders)
-    with (directory / "rows").open("w+b", buffering=0) as spill:
+    with ExitStack() as files:
+        spill = files.enter_context((directory / "rows").open("w+b", buffering=0))
         try:
             shuffle = gather(connection, select, request, packer, spill)
         except NotFinite:
@@ -119,6 +121,7 @@ def seal(
         if shuffle is None:
             raise TooFewRows("The query returned no rows.", hint="Check its WHERE clause.")
         packer.check_finite()
+        shuffle = files.enter_context(spread_copies(shuffle, split, directory))
         slices = packer.slices()
         held_out = sum(rows for role, rows in slices if role != "train")
         transforms = packer.fit(lambda: _train_rows(shuffle, held_out), packer.row_count - held_out)
@@ -139,6 +142,20 @@ def seal(
         path=path,
         skipped={name: rows for name, rows in packer.skipped.items() if rows},
     )
+
+
+@contextmanager
+def spread_copies(shuffle: Shuffle, split: Split, directory: Path) -> Iterator[Shuffle]:
+    """Yield rows that are split by chance so that copies of one, where many are, are not together.
+
+    Else whole kinds of rows would be held out, with their labels, and none of others.
+    """
+    if split.column is not None or not shuffle.has_many_copies():
+        yield shuffle
+        return
+    seed = blake3(f"mmdb copies {split.seed}".encode()).digest(length=8)
+    with (directory / "copies").open("w+b", buffering=0) as file:
+        yield shuffle.spread(file, np.frombuffer(seed, "<u8")[0])
 
 
 def _check_classes(decoding: Decoding, counts: Mapping[str, list[int]]) -> None:

@@ -21,7 +21,7 @@ from mmdb.data.column_layout import ClassCounts
 from mmdb.data.dataset import StoredDataset, StoredPartition, dataset_of, find_dataset
 from mmdb.data.forms import decoding_row
 from mmdb.data.growing import rows_to_read
-from mmdb.data.ingest import SealedPartition, gather, pack_slices
+from mmdb.data.ingest import SealedPartition, gather, pack_slices, spread_copies
 from mmdb.data.options import Options
 from mmdb.data.registration import (
     PreparedQuery,
@@ -240,9 +240,12 @@ class _Refresh:
                 if shuffle is not None:
                     packer.adopt(self._dataset.decoding)
                     slices = self._slices(split, packer, found)
-                    with (folder / "blocks").open("wb") as file:
+                    with (
+                        spread_copies(shuffle, split, folder) as spread,
+                        (folder / "blocks").open("wb") as file,
+                    ):
                         new = pack_slices(
-                            shuffle, packer, slices, self._dataset.decoding, counts, file
+                            spread, packer, slices, self._dataset.decoding, counts, file
                         )
             if not new and not len(found.gone):
                 return self._told(self._dataset, found)

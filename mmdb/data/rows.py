@@ -19,6 +19,7 @@ from mmdb.data.column_layout import SPLIT, Field, LabelValues, Layout, Request, 
 from mmdb.data.decoding import Column, Decoding, Input, Label, numbers_in
 from mmdb.data.options import Options
 from mmdb.data.pictures import decode_all, picture_transform
+from mmdb.data.shuffle import ODD, mix
 from mmdb.data.split import ROLES, Role, Split
 from mmdb.data.tokenize import Encoder
 from mmdb.data.transform.fitting import fit_numbers, fit_texts
@@ -31,7 +32,6 @@ from mmdb.errors import DataError, InvalidOption, NotFinite, TooManyCategories
 FIT_AGAIN = (
     "Make a version with transforms and classes of its own: refresh_dataset(..., fit => true)."
 )
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 #: Seconds of the year 1's begin and of the year 10,000's, from 1970.
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800.0, 253_402_300_800.0
 #: Values of columns that are fitted together take about as many bytes.
@@ -124,11 +124,11 @@ class RowPacker:
         self.row_count += count
         own = lanes[:, : self._layout.row_bytes // 4]
         sums += own @ self._multipliers[: own.shape[1]]
-        keys = _mix(np.ascontiguousarray(sums[:, 0]))
+        keys = mix(np.ascontiguousarray(sums[:, 0]))
         found = self._layout.hashes_of(lanes.view(np.uint8))
-        found[:, 0] = _mix(_mix(np.ascontiguousarray(sums[:, 1])) * _ODD + keys)
+        found[:, 0] = mix(mix(np.ascontiguousarray(sums[:, 1])) * ODD + keys)
         for field in self._request.keys:
-            found[:, 1] = _mix(found[:, 1] * _ODD + _key_hashes(batch[field.output]))
+            found[:, 1] = mix(found[:, 1] * ODD + _key_hashes(batch[field.output]))
         if self._split.column is not None:  # rows of a role come together
             roles = self._split.places(batch[SPLIT])
             keys = (keys >> np.uint64(2)) | (roles << np.uint64(62))
@@ -447,15 +447,3 @@ def _input(name: str, columns: list[Column], options: Options) -> Input:
     if shape is None and len(columns) == 1 and (given := columns[0].transform) is not None:
         shape = given.statistics.get("shape")  # a picture's
     return Input(name=name, columns=names, shape=tuple(shape or (width,)), tokenizer=tokenizer)
-
-
-def _mix(keys: np.ndarray) -> np.ndarray:
-    """Spread a multilinear hash over all its bits, so that its prefixes are even.
-
-    Source: MurmurHash3's fmix64 (Austin Appleby, public domain).
-    """
-    for multiplier in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-        keys ^= keys >> np.uint64(33)
-        keys *= np.uint64(multiplier)
-    keys ^= keys >> np.uint64(33)
-    return keys

@@ -15,7 +15,11 @@ import numpy as np
 
 RUN_BYTES = 16 * 2**20
 RANGE_BYTES = 8 * 2**20
+#: Times that keys come, on average, from which on copies of a row are many.
+MANY = 2
 _KEYS = 2**64
+#: An odd number, by which places and hashes are multiplied before they are mixed.
+ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(slots=True)
@@ -54,6 +58,38 @@ class Shuffle:
             start += count
             if self._filled == len(self._rows):
                 self._write_run()
+
+    def has_many_copies(self) -> bool:
+        """Return whether keys come MANY times each, on average, or more often."""
+        if self._filled:
+            self._write_run()
+        for run in self._runs:
+            run.position = 0
+        total = sum(run.count for run in self._runs)
+        ranges, different = -(-8 * total // RANGE_BYTES), 0
+        for index in range(ranges):
+            found = []
+            for run in self._runs:
+                keys = self._keys_below(run, (index + 1) * _KEYS // ranges)
+                run.position += len(keys)
+                found.append(np.unique(keys))
+            different += len(np.unique(np.concatenate(found)))
+        return total >= MANY * different
+
+    def spread(self, file: IO[bytes], seed: np.uint64) -> Shuffle:
+        """Return the rows in an order by chance, in which copies of one are no neighbours.
+
+        Their places by key and bytes say it, so that it depends on the rows alone as well.
+
+        Args:
+            file: as that of a Shuffle; holds every row once more.
+        """
+        other, first = Shuffle(file, self._row_bytes), 0
+        for rows in self.read(lambda _: None):
+            places = np.arange(first, first + len(rows), dtype=np.uint64)
+            other.add(rows, mix(places * ODD + seed))
+            first += len(rows)
+        return other
 
     def _write_run(self) -> None:
         keys, rows = self._keys[: self._filled], self._rows[: self._filled]
@@ -197,3 +233,15 @@ def _read_into(file: IO[bytes], offset: int, array: np.ndarray) -> None:
         if not count:
             raise EOFError("The spill file is shorter than what was written.")
         view = view[count:]
+
+
+def mix(keys: np.ndarray) -> np.ndarray:
+    """Spread a multilinear hash over all its bits, so that its prefixes are even.
+
+    Source: MurmurHash3's fmix64 (Austin Appleby, public domain).
+    """
+    for multiplier in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        keys ^= keys >> np.uint64(33)
+        keys *= np.uint64(multiplier)
+    keys ^= keys >> np.uint64(33)
+    return keys

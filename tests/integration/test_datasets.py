@@ -78,7 +78,7 @@ HASHES = {
     "tensor": "4652ef40d8e63bf4",
     "bytes": "2c3a9eecba095d18",
     "regression": "b92de2d39d5ce626",
-    "copies": "da2b18c8c7216e69",
+    "copies": "1386b901338bcfb4",
 }
 
 
@@ -361,6 +361,21 @@ def test_damaged_blocks_are_found(db: mmdb.Database, change: str) -> None:
 def test_create_dataset_loads_no_torch() -> None:
     code = "import sys, mmdb.data.registration, mmdb.data.reader; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_slice_has_its_share_of_the_copies_of_a_row(db: mmdb.Database) -> None:
+    query = (
+        "SELECT i % 3 AS a, i % 2 AS b, i % 23 % 5 = 0 AS y FROM generate_series(1, 2400) AS g (i)"
+    )
+    shares = []
+    for seed in range(5):
+        db.create_dataset(f"copies-{seed}", query, label="y", validation=0.2, seed=seed)
+        counts = find_dataset(db.connection, f"copies-{seed}").class_counts["y"]
+        shares.append(counts[1] / sum(counts))
+    (all_rows,) = db.sql(f"SELECT avg(y::integer)::double precision AS share FROM ({query}) AS q")
+    # Of 1,920 rows by chance, less what of 2,400 is left: five deviations.
+    assert max(abs(share - all_rows["share"]) for share in shares) < 0.025
+    assert len(set(shares)) > 1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mmdb.data.shuffle import Shuffle, cut
+from mmdb.data.shuffle import ODD, Shuffle, cut, mix
 
 
 def shuffled(
@@ -90,3 +90,31 @@ def test_cut_gives_exact_pieces() -> None:
     pieces = list(cut(chunks(), [1, 30, 30, 9, 30]))
     assert [len(p) for p in pieces] == [1, 30, 30, 9, 30]
     np.testing.assert_array_equal(np.concatenate(pieces)[:, 0], np.arange(100))
+
+
+@pytest.mark.parametrize(("distinct", "many"), [(1, True), (24, True), (500, True), (2**62, False)])
+def test_copies_are_spread_by_chance_whatever_order_they_came_in(
+    tmp_path: Path, distinct: int, many: bool
+) -> None:
+    random = np.random.default_rng(3)
+    values = random.integers(0, distinct, 3000).astype(np.uint64)
+    rows = values.view(np.uint8).reshape(-1, 8)
+    keys = mix(values * ODD)
+    found = []
+    for order in (np.arange(3000), random.permutation(3000)):
+        with (
+            (tmp_path / "rows").open("w+b", buffering=0) as file,
+            (tmp_path / "copies").open("w+b", buffering=0) as copies,
+        ):
+            shuffle = Shuffle(file, 8, run_bytes=1000)
+            shuffle.add(rows[order], keys[order])
+            assert shuffle.has_many_copies() is many
+            spread = shuffle.spread(copies, np.uint64(7))
+            read = np.concatenate(list(spread.read(lambda rows: None, range_bytes=500)))
+            found.append(np.ascontiguousarray(read).view(np.uint64)[:, 0])
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(np.sort(found[0]), np.sort(values))
+    if 1 < distinct < 100:  # of 600 rows each kind has its share, within five deviations
+        counts = np.bincount(found[0][:600].astype(np.int64), minlength=distinct)
+        of_all = np.bincount(values.astype(np.int64), minlength=distinct) / 5
+        assert (np.abs(counts - of_all) < 5 * np.sqrt(of_all)).all()
