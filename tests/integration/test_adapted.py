@@ -19,10 +19,12 @@ SEARCH = {"method": "grid", "space": {"lr": [0.05], "architecture.rank": [1, 2]}
 
 def fill(db: mmdb.Database) -> None:
     """Train a base, and adapters of it."""
-    numbers = ", ".join(f"((i * {7 + k}) % 23)::double precision AS a{k}" for k in range(30))
+    numbers = ", ".join(
+        f"((i * {7 + k}) % 401 / 17.0)::double precision AS a{k}" for k in range(30)
+    )
     db.sql(
-        f"CREATE TABLE thing AS SELECT i AS id, {numbers}, (i * 7) % 23 > 11 AS y,"
-        f" (i * 8) % 23 > 11 AS z FROM generate_series(1, {ROWS}) AS g (i)"
+        f"CREATE TABLE thing AS SELECT i AS id, {numbers}, (i * 7) % 401 > 200 AS y,"
+        f" (i * 8) % 401 > 200 AS z FROM generate_series(1, {ROWS}) AS g (i)"
     )
     columns = ", ".join(f"a{k}" for k in range(30))
     for label in "yz":
