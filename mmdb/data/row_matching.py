@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mmdb.data.shuffle import ODD
 from mmdb.errors import DataError
 
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 #: A scan looks at few rows as long as the dataset has so many times as many.
 _FEW = 16
 #: Bits of a hash by which most rows that are not sought are passed over.
@@ -131,7 +131,7 @@ def identities(hashes: np.ndarray) -> np.ndarray:
     """Return one hash of each row: of its values, and of its key if it has one."""
     if hashes.shape[1] == 1:
         return np.ascontiguousarray(hashes[:, 0])
-    return hashes[:, 0] * _ODD + hashes[:, 1]  # type: ignore[no-any-return]
+    return hashes[:, 0] * ODD + hashes[:, 1]  # type: ignore[no-any-return]
 
 
 def is_in(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:

@@ -45,7 +45,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrozenLayers:
-    """What a candidate freezes.
+    """The layers that a candidate freezes, and where their outputs come from.
 
     Attributes:
         source: see `source_of`; None until it is settled.
@@ -244,7 +244,7 @@ class PlannedRun:
 
     @property
     def unsettled(self) -> tuple[Planned, ...]:
-        """Candidates of which it is not settled how their features come to them."""
+        """The candidates whose features have no source yet."""
         return tuple(one for one in self.candidates if one.frozen and not one.frozen.source)
 
     @property
