@@ -238,6 +238,7 @@ def call_all(session: psycopg.Connection[Any], functions: Sequence[Function]) ->
 def creep_in(made: Stage) -> None:
     """Let the attacker give its session views, and a search path, that come before all others."""
     with made.session(ATTACKER) as session:
+        session.execute("SET search_path = pg_catalog")  # else what was planted is in its own way
         functions = functions_of(session)
         session.execute(
             "CREATE FUNCTION pg_temp.shadow(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN "
