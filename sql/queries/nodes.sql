@@ -211,7 +211,7 @@ FROM (
         d.part_id,
         pg_catalog.get_shard_id_for_distribution_column('mmdb.block', d.part_id) AS shard
     FROM (
-        SELECT nextval('mmdb.partition_part_id_seq') AS part_id
+        SELECT pg_catalog.nextval('mmdb.partition_part_id_seq'::regclass) AS part_id
         FROM generate_series(1, %(numbers)s::integer)
     ) AS d
 ) AS k
@@ -234,7 +234,7 @@ WHERE m.model_id = %(model_id)s::bigint;
 -- name: find_distributed
 -- A table whose rows lie by one of its columns, where the caller may read that.
 SELECT
-    quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS table_sql,
+    pg_catalog.quote_ident(n.nspname::text) || '.' || pg_catalog.quote_ident(c.relname::text) AS table_sql,
     a.attname::text AS column_name
 FROM pg_catalog.pg_dist_partition AS p
 INNER JOIN pg_catalog.pg_class AS c ON p.logicalrelid = c.oid

@@ -3,15 +3,15 @@
 SELECT
     n.nspname::text AS schema_name,
     c.relname::text AS table_name,
-    quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS table_sql,
-    quote_ident(n.nspname) AS schema_sql,
+    pg_catalog.quote_ident(n.nspname::text) || '.' || pg_catalog.quote_ident(c.relname::text) AS table_sql,
+    pg_catalog.quote_ident(n.nspname::text) AS schema_sql,
     c.relkind IN ('r', 'p') AS is_table,
     pg_has_role(c.relowner, 'USAGE') AS is_own,
     k.attname::text AS key_name,
-    quote_ident(kn.nspname) || '.' || quote_ident(kt.typname) AS key_type,
+    pg_catalog.quote_ident(kn.nspname::text) || '.' || pg_catalog.quote_ident(kt.typname::text) AS key_type,
     kt.typcategory IN ('A', 'C') AS has_parts,
     a.attname::text AS column_name,
-    quote_ident(an.nspname) || '.' || quote_ident(at.typname) AS column_type,
+    pg_catalog.quote_ident(an.nspname::text) || '.' || pg_catalog.quote_ident(at.typname::text) AS column_type,
     format_type(a.atttypid, CASE WHEN at.typname = 'vector' THEN a.atttypmod END) AS column_kind,
     a.attgenerated <> '' OR a.attidentity <> '' OR a.attnum = k.attnum AS is_made
 FROM pg_catalog.pg_class AS c
@@ -81,7 +81,7 @@ SELECT
 -- name: find_trigger
 -- The function of the trigger by which a column is filled.
 SELECT
-    quote_ident(t.tgname) AS trigger_sql,
+    pg_catalog.quote_ident(t.tgname::text) AS trigger_sql,
     t.tgfoid::regprocedure::text AS function_sql,
     pg_has_role(p.proowner, 'USAGE') AS is_own
 FROM pg_catalog.pg_trigger AS t
@@ -135,7 +135,7 @@ SELECT set_config('mmdb.scored_keys', %(keys)s::text, TRUE);
 
 -- name: count_keys
 -- How many keys an array has.
-SELECT cardinality((%(keys)s::text)::text[]) AS keys;
+SELECT pg_catalog.cardinality((%(keys)s::text)::text[]) AS keys;
 
 -- name: split_keys
 -- The keys of an array, as texts.
