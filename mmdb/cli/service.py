@@ -7,7 +7,6 @@ import json
 import math
 import os
 import signal
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -161,7 +160,10 @@ def _doctor(given: argparse.Namespace) -> int:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    from mmdb.terminal.output import errors
+
+    line = " ".join(text.splitlines())  # a name that holds several would be read as lines of mmdb's
+    errors.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _metrics(given: argparse.Namespace) -> int:

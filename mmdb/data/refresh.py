@@ -46,7 +46,7 @@ from mmdb.data.shared_blocks import (
 )
 from mmdb.data.split import ROLES, Role, Split, parse_split
 from mmdb.db.connection import Batch, Connection
-from mmdb.db.owners import check_bytes, require_owner
+from mmdb.db.owners import check_bytes, require_author, require_owner
 from mmdb.db.queries import load
 from mmdb.errors import DataError, DatasetDropped, InvalidOption
 from mmdb.messages import show
@@ -104,6 +104,7 @@ def refresh_dataset(
                 f"{show(name)} is one version of a dataset.", hint="Pass the dataset's name."
             )
         require_owner(connection, "dataset", dataset.name, dataset.dataset_id)
+        require_author(connection, dataset.name, dataset.dataset_id)
         try:
             if fit:
                 return _fit_anew(connection, dataset, say, dry_run=dry_run)

@@ -77,7 +77,10 @@ AS $mmdb_call$
 #variable_conflict use_column
 BEGIN
 """
-_KNOW_CALLER = "PERFORM mmdb.know_caller();\n"
+#: What a statement asks before it begins: with teams whose rows it may see, without them, where it
+#: writes, that nobody's code has been called by PostgreSQL in a session of more rights.
+_KNOW_CALLER, _CHECK_CALLER = "PERFORM mmdb.know_caller();\n", "PERFORM mmdb.caller();\n"
+_WRITES = re.compile(r"\b(INSERT INTO|UPDATE|DELETE FROM) mmdb\.")
 #: Roles whose rights suffice for a statement, the least first: as whom it runs, who may call it.
 _LEVELS = (
     ("mmdb_reader", "mmdb_system", "mmdb_reader"),
@@ -105,7 +108,8 @@ def make_definers(connection: PostgresConnection, *, teams: bool, inside: bool) 
         columns = _columns(connection.raw.pgconn, query, types)
         runs_as, caller = _level(connection, query)
         connection.script(f"SET LOCAL ROLE {runs_as}" if runs_as else "RESET ROLE")
-        connection.script(_function(query, body, columns, _KNOW_CALLER if teams else ""))
+        asked = _CHECK_CALLER if _WRITES.search(body) else ""
+        connection.script(_function(query, body, columns, _KNOW_CALLER if teams else asked))
         if query.definer in _FOR_READERS:
             caller = "mmdb_reader"
         if caller:

@@ -93,6 +93,10 @@ class DuckConnection:
             names = [column[0] for column in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
+    def shut_in(self) -> None:
+        """Let no view in the file read another file: somebody else may have made it."""
+        self.script("SET enable_external_access = false")
+
     def script(self, sql: str) -> None:
         """Run several statements of `sql/`, which take no parameters."""
         self.select(sql)

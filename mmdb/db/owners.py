@@ -64,25 +64,26 @@ def range_error(text: str) -> MmdbError:
     return InvalidOption(f"mmdb.{found[1]} holds no such {found[2]}.", hint=hint)
 
 
+#: What ends a refusal of SQLSTATE 42501, by what its message says; the first that fits.
+_DENIED = {
+    "function register_": "Ask the owner of schema mmdb to call it, or an admin: docs/roles.md.",
+    "would be affected by row-level security": "SET row_security = on: mmdb chooses rows by it.",
+    "row-level security": "The row is another team's or would be everybody's, its name is taken by "
+    "another team, or the owner has not allowed it: docs/roles.md.",
+    "for table": "A table of mmdb's is its owner's alone: views show what is in it and functions "
+    "change it, docs/roles.md; a right on another table is its owner's to GRANT.",
+    "is no member of": "RESET mmdb.team, or have the owner of that role GRANT it.",
+    "foreign key": "Call mmdb from a statement of its own, not from a trigger of that table.",
+}
+
+
 def rights_error(text: str) -> MmdbError:
     """Return the error that a message of SQLSTATE 42501 stands for."""
     if "register_factory" in text:
         return FactoryNotAllowed()
-    if "function register_" in text:
-        hint = "Ask the owner of schema mmdb to call it, or an admin: docs/roles.md."
-        return RightsMissing(text, hint=hint)
-    if "row-level security" in text:
-        hint = (
-            "The row is another team's or would be everybody's, its name is taken by another team, "
-            "or the owner has not allowed it: docs/roles.md."
-        )
-        return RightsMissing(text, hint=hint)
-    if "for table" in text:
-        hint = (
-            "A table of mmdb's is its owner's alone: views show what is in it and functions change "
-            "it, docs/roles.md; a right on another table is its owner's to GRANT."
-        )
-        return RightsMissing(text, hint=hint)
+    for said, hint in _DENIED.items():
+        if said in text:
+            return RightsMissing(text, hint=hint)
     if "for schema" in text and "schema mmdb" not in text:
         hint = "The role needs a right on that schema: GRANT CREATE, USAGE ON SCHEMA … TO the role."
         return RightsMissing(text, hint=hint)
@@ -217,6 +218,22 @@ def require_owner(connection: Connection, kind: Kind, name: str, object_id: int)
         raise RightsMissing(
             f"{kind.capitalize()} {name!r} is {owner}'s.",
             hint=f"Ask {owner}, a member of that role, an admin or the owner of schema mmdb.",
+        )
+
+
+def require_author(connection: Connection, name: str, dataset_id: int) -> None:
+    """Check that a dataset's query may run with this role's rights: that it is no stranger's text.
+
+    Raises:
+        RightsMissing: it is another role's.
+    """
+    if connection.engine != "postgres":
+        return
+    for row in connection.rows(_Q.find_query_owner, dataset_id=dataset_id):
+        owner = row["owner"]
+        raise RightsMissing(
+            f"The query of dataset {name!r} is {owner}'s, and would run with your rights.",
+            hint=f"Ask {owner}, or a member of that role who is no superuser.",
         )
 
 

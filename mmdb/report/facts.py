@@ -43,7 +43,7 @@ def connected_to_read(url: str) -> Iterator[AnyConnection]:
 
 
 def connect_to_read(url: str) -> AnyConnection:
-    """Open a database that is there: a DuckDB file is not made.
+    """Open a database that is there: a DuckDB file is not made, and reads no other file.
 
     Raises:
         WrongUrl, DatabaseLocked
@@ -51,7 +51,10 @@ def connect_to_read(url: str) -> AnyConnection:
     file = unquote(url.removeprefix("duckdb://")).removeprefix("/")
     if url.startswith("duckdb:///") and file not in ("", ":memory:") and not Path(file).exists():
         raise WrongUrl(f"There is no file {file}.", hint="`mmdb install URL` makes one.")
-    return connect(url)
+    connection = connect(url)
+    if isinstance(connection, DuckConnection):
+        connection.shut_in()
+    return connection
 
 
 NOTE = (

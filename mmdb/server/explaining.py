@@ -20,6 +20,7 @@ from mmdb.data.decoding import Column, Decoding, class_text
 from mmdb.data.inputs import object_input
 from mmdb.data.query import analyse
 from mmdb.data.query_rows import KEY, Beside, scan_values
+from mmdb.db.owners import require_author
 from mmdb.errors import InvalidInput, InvalidOption, UnknownColumn
 from mmdb.graph.grouped import Grouped
 from mmdb.judge.attribution import (
@@ -238,6 +239,7 @@ def _training_sample(
         return read_sample(connection, predictor, query, key=key, has_values=True)
     assert dataset_id is not None  # else it is no predictor
     dataset = dataset_of(connection, dataset_id)
+    require_author(connection, dataset.name, dataset_id)
     try:
         return read_sample(connection, predictor, dataset.query, key=key, has_values=True)
     except UnknownColumn as error:

@@ -13,7 +13,7 @@ from mmdb.data.dataset import StoredDataset, dataset_of, find_dataset
 from mmdb.data.forgetting import Erasure
 from mmdb.db.citus import clear_caches, is_spread
 from mmdb.db.connection import Connection, Row
-from mmdb.db.owners import acting_as, require_owner
+from mmdb.db.owners import acting_as, require_author, require_owner
 from mmdb.db.queries import load
 from mmdb.errors import DatasetDropped, InvalidOption, ModelNotFound, RunFailed
 from mmdb.lineage.entity import kind_of, numbers
@@ -89,6 +89,7 @@ def forget(
         if newest.dropped:
             raise DatasetDropped(f"Dataset {dataset!r} has been dropped.", hint="It has no rows.")
         require_owner(connection, "dataset", newest.name, newest.dataset_id)
+        require_author(connection, newest.name, newest.dataset_id)
         if not dry_run:
             origin_id = newest.origin_id or newest.dataset_id
             connection.rows(load("datasets").hold_dataset, dataset_id=origin_id)

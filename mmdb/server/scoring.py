@@ -268,7 +268,7 @@ class _Scoring:
         filled = "".join(f" AND t.{quote_name(name)} IS NOT NULL" for name in self._filled)
         keys = f"pg_catalog.current_setting('mmdb.scored_keys')::{table['key_type']}[]"
         self._query = (  # joined: of a parameter, = ANY (...) would be looked through for each row
-            f"SELECT t.* FROM {table['table_sql']} AS t INNER JOIN pg_catalog.unnest({keys})"
+            f"SELECT t.* FROM {table['own_rows_sql']} AS t INNER JOIN pg_catalog.unnest({keys})"
             f" AS k (key) ON t.{quote_name(self._key)} = k.key{filled}"
         )
 

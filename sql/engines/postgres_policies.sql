@@ -27,7 +27,7 @@ DECLARE
     own_alone CONSTANT text := 'mmdb.sees(\1)';
     -- No team is everybody: what is new there would count for nobody's limits.
     own_name CONSTANT text := 'coalesce(T.owner, ''public'') NOT IN'
-    || ' (''public'', ''mmdb_reader'', ''mmdb_trainer'', ''mmdb_worker'', ''mmdb_admin'', ''mmdb_system'', ''mmdb_system_admin'')';
+    || ' (''public'', ''mmdb_predictor'', ''mmdb_reader'', ''mmdb_trainer'', ''mmdb_worker'', ''mmdb_admin'', ''mmdb_system'', ''mmdb_system_admin'')';
     others CONSTANT text := 'pg_catalog.current_setting(''mmdb_call.reads_others'')::boolean';
     shared CONSTANT text := '(' || others || ' AND EXISTS (SELECT 1 FROM mmdb.share AS s'
     || ' WHERE s.kind = ''\1'' AND s.object_id = \2 AND mmdb.sees(s.role)))';

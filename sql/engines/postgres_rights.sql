@@ -47,12 +47,21 @@ $$;
 -- Inside mmdb's statements current_user is the system's role: the caller is the session's user unless that has SET ROLE.
 -- Where PostgreSQL itself calls somebody's code in a session of more rights (an index's expression under ANALYZE, REINDEX or
 -- autovacuum), UNLISTEN is refused, and so is the caller's name; elsewhere this UNLISTEN does nothing and costs as much.
+-- What a foreign key deletes or changes in another's table calls that table's triggers as its owner: then the statement of
+-- PostgreSQL's, whose text nobody can take out of the context, is among those under way.
 CREATE OR REPLACE FUNCTION mmdb.caller() RETURNS name
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    around text;
 BEGIN
     UNLISTEN mmdb_caller;
+    GET DIAGNOSTICS around = PG_CONTEXT;
+    IF around ~ '(DELETE FROM|UPDATE) ONLY .* OPERATOR\(pg_catalog\.' THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = 'mmdb is not called where a foreign key deletes or changes rows: the caller would be whoever did so to the row that they refer to.';
+    END IF;
     RETURN coalesce(nullif(pg_catalog.current_setting('role'), 'none'), session_user)::name;
 END
 $$;
@@ -79,6 +88,28 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mmdb.caller_is(text) IS 'Whether the caller has the rights of a role, or owns mmdb.';
+
+-- A text of the caller's under a superuser's name would be taken for that one's own.
+CREATE OR REPLACE FUNCTION mmdb.new_owner() RETURNS text
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    me CONSTANT name := mmdb.caller();
+    team CONSTANT text := coalesce(nullif(pg_catalog.current_setting('mmdb.team', TRUE), ''), me);
+BEGIN
+    IF team = me OR pg_catalog.pg_has_role(me, pg_catalog.to_regrole(pg_catalog.quote_ident(team)), 'MEMBER')
+        OR (mmdb.caller_is('mmdb_worker') OR mmdb.caller_is('mmdb_admin')) AND NOT EXISTS (
+            SELECT 1 FROM pg_catalog.pg_roles AS r
+            WHERE r.rolname = team AND (r.rolsuper OR pg_catalog.has_schema_privilege(r.oid, 'mmdb', 'CREATE'))
+        ) THEN
+        RETURN team;
+    END IF;
+    RAISE insufficient_privilege USING
+        MESSAGE = format('Role %I is no member of %I, for which mmdb.team says that it acts.', me, team);
+END
+$$;
+COMMENT ON FUNCTION mmdb.new_owner() IS 'Whose a new row is: the caller''s, or that of the team which it acts for.';
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mmdb
 FROM public, mmdb_predictor, mmdb_reader, mmdb_trainer, mmdb_worker, mmdb_admin, mmdb_system, mmdb_system_admin;
@@ -345,7 +376,7 @@ BEGIN
     LOOP
         EXIT WHEN current_setting('mmdb.engine', TRUE) = 'citus';
         EXECUTE format(
-            'ALTER TABLE mmdb.%I ALTER COLUMN owner SET DEFAULT coalesce(nullif(current_setting(''mmdb.team'', TRUE), ''''), mmdb.caller())',
+            'ALTER TABLE mmdb.%I ALTER COLUMN owner SET DEFAULT mmdb.new_owner()',
             owned
         );
     END LOOP;

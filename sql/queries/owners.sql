@@ -136,7 +136,7 @@ WHERE NOT mmdb.caller_is('mmdb_admin') AND NOT mmdb.caller_is('mmdb_worker');
 
 -- name: find_memory
 -- Bytes that one call may take: the least that the owner has set for all, for whom new rows are made for, and for the role
--- that makes them. Those who see all teams have the first limit alone.
+-- that makes them: a team that it is no member of plays no part. Those who see all teams have the first limit alone.
 SELECT
     least(
         (
@@ -158,7 +158,14 @@ SELECT
             )
         END
     ) AS bytes
-FROM (SELECT coalesce(nullif(current_setting('mmdb.team', TRUE), ''), mmdb.caller())::text AS owner) AS o;
+FROM (
+    SELECT
+        CASE
+            WHEN pg_has_role(mmdb.caller(), to_regrole(quote_ident(t.team)), 'MEMBER') THEN t.team
+            ELSE mmdb.caller()::text
+        END AS owner
+    FROM (SELECT nullif(current_setting('mmdb.team', TRUE), '') AS team) AS t
+) AS o;
 
 -- name: find_predict_rows
 -- When this statement began, in microseconds from 2000 on, and the rows that it may predict: of the session's user and of
@@ -299,3 +306,24 @@ WHERE
     AND NOT coalesce(pg_has_role(mmdb.caller(), to_regrole(quote_ident(o.owner)), 'MEMBER'), FALSE)
     AND NOT mmdb.caller_is('mmdb_admin')
     AND NOT has_schema_privilege('mmdb', 'CREATE');
+
+-- name: find_query_owner
+-- Whose a dataset's query is, where it is not the caller's to run: it would read and do whatever the caller may. A superuser,
+-- who is a member of every role, runs its own, and those of the team that it says it acts for; those of superusers and of the
+-- owner of schema mmdb, who may do more than the caller, everybody does.
+SELECT d.owner
+FROM mmdb.dataset AS d
+WHERE
+    d.dataset_id = %(dataset_id)s::bigint
+    AND coalesce(d.owner, 'public') NOT IN ('public', mmdb.caller()::text, coalesce(current_setting('mmdb.team', TRUE), ''))
+    AND (
+        NOT coalesce(pg_has_role(mmdb.caller(), to_regrole(quote_ident(d.owner)), 'MEMBER'), FALSE)
+        OR EXISTS (
+            SELECT 1 FROM pg_catalog.pg_roles AS r
+            WHERE r.rolname = mmdb.caller() AND r.rolsuper
+        )
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM pg_catalog.pg_roles AS r
+        WHERE r.rolname = d.owner AND (r.rolsuper OR has_schema_privilege(r.oid, 'mmdb', 'CREATE'))
+    );

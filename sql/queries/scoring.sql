@@ -4,6 +4,9 @@ SELECT
     n.nspname::text AS schema_name,
     c.relname::text AS table_name,
     pg_catalog.quote_ident(n.nspname::text) || '.' || pg_catalog.quote_ident(c.relname::text) AS table_sql,
+    -- Rows of a table that inherits from it are none that were inserted.
+    CASE c.relkind WHEN 'r' THEN 'ONLY ' ELSE '' END
+    || pg_catalog.quote_ident(n.nspname::text) || '.' || pg_catalog.quote_ident(c.relname::text) AS own_rows_sql,
     pg_catalog.quote_ident(n.nspname::text) AS schema_sql,
     c.relkind IN ('r', 'p') AS is_table,
     pg_has_role(c.relowner, 'USAGE') AS is_own,
@@ -45,7 +48,8 @@ BEGIN
         RETURN NULL;
     END IF;
     BEGIN
-        EXECUTE 'UPDATE ' || quote_ident(tg_table_schema) || '.' || quote_ident(tg_table_name) || ' AS t SET '
+        EXECUTE 'UPDATE ' || CASE WHEN EXISTS (SELECT FROM pg_class AS c WHERE c.oid = tg_relid AND c.relkind = 'r') THEN 'ONLY ' ELSE '' END
+            || quote_ident(tg_table_schema) || '.' || quote_ident(tg_table_name) || ' AS t SET '
             || quote_ident(tg_argv[2]) || ' = p.prediction::' || tg_argv[5]
             || ' FROM mmdb.score_rows($1, $2, $3, $4, $5) AS p WHERE t.'
             || quote_ident(tg_argv[1]) || ' = p.row_key::' || tg_argv[4]

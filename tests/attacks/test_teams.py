@@ -78,6 +78,16 @@ def test_what_a_worker_saves_takes_nothing_of_another_team(teams: Teams) -> None
         assert len(bob.predict("saved_by_serf", [0.5])) == 2
 
 
+def test_a_shared_models_query_is_not_run_by_who_borrows_it(teams: Teams) -> None:
+    asked = "SELECT 1::real AS x, 1 AS y"
+    with teams.connect("ann") as ann, teams.connect("bob") as bob:
+        with pytest.raises(errors.RightsMissing, match="would run with your rights"):
+            bob.training_rows("best_north", asked, key="x")
+        trained = "SELECT 1 AS id, x, y FROM public.points"
+        assert bob.training_rows("best_north", asked, trained=trained, key="id")
+        assert ann.training_rows("best_north", asked, key="x")
+
+
 def test_nobody_is_everybody(teams: Teams) -> None:
     through = "SELECT public.through(%s)"
     with psycopg.connect(teams.url_of("bob"), autocommit=True) as session:

@@ -10,6 +10,7 @@ import pytest
 import mmdb
 from mmdb import errors
 from mmdb.db.owners import check_start
+from mmdb.db.queries import load
 from tests.cluster import Cluster
 from tests.teams import QUERY, module
 
@@ -99,6 +100,16 @@ def test_models_stop_at_the_bytes(owner: mmdb.Database, db: mmdb.Database) -> No
     assert owner.sql("SELECT count(*) AS n FROM mmdb.tensor_chunk") == chunks
     db.save("m", module())  # adds no byte
     assert kept(owner) == before
+
+
+def test_no_setting_takes_a_calls_memory_limit_away(
+    owner: mmdb.Database, db: mmdb.Database
+) -> None:
+    limits = "INSERT INTO mmdb.role_limit (role, memory_bytes) VALUES ('public', 7000000)"
+    owner.sql(f"{limits}, ('lab', NULL)")
+    for team in ("", "lab", "postgres", "public"):
+        db.sql(f"SET mmdb.team = '{team}'")
+        assert db.connection.rows(load("owners").find_memory) == [{"bytes": 7000000}]
 
 
 def test_runs_stop_at_the_bytes_workers_and_seconds(

@@ -71,3 +71,107 @@ def test_what_is_nobodys_is_everybodys(alone: Teams) -> None:
         session.execute("SET ROLE bob")
         session.execute("SELECT * FROM mmdb.drop_model('best_north')")
         session.rollback()
+
+
+REFRESH = "SELECT is_new FROM mmdb.refresh_dataset('data_north', dry_run => true)"
+FORGET = "SELECT * FROM mmdb.forget('data_north', 'x > 2', dry_run => true)"
+
+
+def test_a_datasets_query_runs_with_no_strangers_rights(alone: Teams) -> None:
+    with alone.connect("guard") as guard, alone.connect() as owner, alone.connect("amy") as amy:
+        for call in (REFRESH, FORGET):
+            for one in (guard, owner):
+                with pytest.raises(errors.RightsMissing, match="would run with your rights"):
+                    one.sql(call)
+        assert amy.sql(REFRESH) == [{"is_new": False}]
+        owner.sql("SET mmdb.team = 'team_a'")  # it says for whom it acts
+        assert owner.sql(REFRESH) == [{"is_new": False}]
+        with pytest.raises(errors.DataError, match="no row"):
+            owner.sql(FORGET)
+
+
+def test_everybody_runs_a_query_of_the_owner_of_mmdb(alone: Teams) -> None:
+    with alone.connect() as owner, alone.connect("guard") as guard:
+        owner.create_dataset("data_owner", "SELECT x, y FROM public.points", partitions=1)
+        refresh = REFRESH.replace("data_north", "data_owner")
+        assert guard.sql(refresh) == [{"is_new": False}]
+        owner.drop_dataset("data_owner")
+
+
+@pytest.mark.parametrize("team", ["postgres", "team_a", "nobody", "public"])
+def test_nobody_acts_for_a_team_that_it_is_no_member_of(alone: Teams, team: str) -> None:
+    with alone.connect("bob") as bob:
+        bob.sql(f"SET mmdb.team = '{team}'")
+        with pytest.raises(errors.RightsMissing, match="Role bob is no member of"):
+            bob.create_dataset("forged", "SELECT x, y FROM public.points", partitions=1)
+        with pytest.raises(errors.RightsMissing, match="no member"):
+            bob.save("forged", module())
+
+
+#: Of ann's table, which a table of bob's refers to; and what bob's trigger does as it goes.
+CASCADE = (
+    "CREATE TABLE work.customer (id integer PRIMARY KEY)",
+    "INSERT INTO work.customer VALUES (2)",
+    "GRANT REFERENCES, SELECT ON work.customer TO bob",
+)
+TRIGGER = (
+    "CREATE TABLE work.orders (c integer REFERENCES work.customer ON DELETE CASCADE)",
+    "INSERT INTO work.orders VALUES (2)",
+    "CREATE FUNCTION work.act() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+    "PERFORM mmdb.note_model('model_north@1', 'approved'); RETURN OLD; END $$",
+    "CREATE TRIGGER act BEFORE DELETE ON work.orders FOR EACH ROW EXECUTE FUNCTION work.act()",
+)
+
+
+@pytest.mark.parametrize("role", ["ann", "postgres"])
+def test_what_a_foreign_key_deletes_acts_for_nobody(alone: Teams, role: str) -> None:
+    notes = "SELECT author FROM mmdb.model_note WHERE note = 'approved'"
+    try:
+        for one, statements in (("ann", CASCADE), ("bob", TRIGGER)):
+            with psycopg.connect(alone.url_of(one)) as session:
+                for statement in statements:
+                    session.execute(statement.encode())
+        with psycopg.connect(alone.url_of(role), autocommit=True) as session:
+            with pytest.raises(psycopg.Error, match="foreign key") as refused:
+                session.execute("DELETE FROM work.customer")
+            assert refused.value.sqlstate == "MM407"
+        with psycopg.connect(alone.url_of("bob"), autocommit=True) as session:
+            session.execute("DELETE FROM work.orders")  # by himself he may
+        with alone.connect() as owner:
+            assert owner.sql(notes) == [{"author": "bob"}]
+    finally:
+        alone.run(
+            "DROP TABLE IF EXISTS work.orders, work.customer",
+            "DROP FUNCTION IF EXISTS work.act",
+            "DELETE FROM mmdb.model_note WHERE note = 'approved'",
+        )
+
+
+#: An index whose expression, once ANALYZE comes by, writes in the name of whom it runs as.
+ANALYZED = (
+    "CREATE FUNCTION work.note() RETURNS void LANGUAGE plpgsql AS $$ BEGIN"
+    " PERFORM mmdb_call.registry_add_note(1, 'approved'); END $$",
+    "CREATE FUNCTION work.same(i integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql"
+    " AS 'BEGIN RETURN i; END'",
+    "CREATE TABLE work.seen (i integer)",
+    "INSERT INTO work.seen VALUES (1), (2)",
+    "CREATE INDEX ON work.seen (work.same(i))",
+    "CREATE OR REPLACE FUNCTION work.same(i integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql"
+    " AS $$ BEGIN IF current_user <> session_user THEN PERFORM work.note(); END IF;"
+    " RETURN i; END $$",
+)
+
+
+def test_what_analyze_calls_writes_in_nobodys_name(alone: Teams) -> None:
+    try:
+        with psycopg.connect(alone.url_of("bob"), autocommit=True) as session:
+            for statement in ANALYZED:
+                session.execute(statement.encode())
+        with psycopg.connect(alone.url, autocommit=True) as session:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                session.execute("ANALYZE work.seen")
+    finally:
+        alone.run(
+            "DROP TABLE IF EXISTS work.seen",
+            "DROP FUNCTION IF EXISTS work.note, work.same",
+        )

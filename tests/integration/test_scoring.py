@@ -92,6 +92,16 @@ def test_each_way_to_insert_fills_the_column(db: Database, url: str) -> None:
     assert found == expected(db)
 
 
+def test_a_table_that_inherits_keeps_its_rows_as_they_are(db: Database) -> None:
+    db.score_on_insert("sale", "sorter", "guess")
+    db.sql("CREATE TABLE archive () INHERITS (sale)")
+    db.sql("INSERT INTO archive VALUES (1, '{-9, 1}', 'as it was')")
+    db.sql("INSERT INTO sale (id, x) VALUES (1, '{9, 1}')")
+    assert db.sql("SELECT guess FROM ONLY sale") == [{"guess": "high"}]
+    assert db.sql("SELECT guess FROM archive") == [{"guess": "as it was"}]
+    db.sql("DROP TABLE archive")
+
+
 def test_a_statement_does_not_read_the_rows_that_were_there(db: Database, url: str) -> None:
     db.sql("INSERT INTO sale (id, x) SELECT i, '{1, 1}' FROM generate_series(1, 10000) AS g (i)")
     db.sql("ANALYZE sale")

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import psycopg
 import pytest
@@ -28,6 +29,7 @@ from mmdb.errors import (
     AlreadyExists,
     ConnectionLost,
     CorruptTensor,
+    DatabaseFailed,
     InTransaction,
     InvalidName,
     InvalidOption,
@@ -910,6 +912,23 @@ def test_a_file_is_made_by_a_push(edge: AnyConnection, tmp_path: Path) -> None:
     other = connect(url)
     assert_same(tensors_of(other, "m"), plain())
     other.close()
+
+
+def test_a_file_from_elsewhere_reads_no_file_of_whoever_pulls(
+    edge: AnyConnection, other: AnyConnection, tmp_path: Path
+) -> None:
+    file, secret = tmp_path / "made.duckdb", tmp_path / "secret"
+    secret.write_text("mine")
+    save(edge, "m", plain())
+    push(edge, "m", to=f"duckdb:///{file}")
+    with duckdb.connect(str(file)) as made:
+        made.execute("DROP TABLE mmdb.model_tag CASCADE")
+        made.execute(
+            "CREATE VIEW mmdb.model_tag AS SELECT model_id, 'licence' AS key, content AS value,"
+            f" now() AS created_at FROM mmdb.model, read_text('{secret}')"
+        )
+    with pytest.raises(DatabaseFailed, match="disabled by configuration"):
+        pull(other, "m", from_=f"duckdb:///{file}")
 
 
 def as_role(cluster: Cluster, url: str, role: str) -> str:

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from mmdb import terminal
+from mmdb.cli import service
 from mmdb.db.check import Check
 from mmdb.terminal.output import SafeConsole
 
@@ -185,3 +186,8 @@ def test_a_terminal_obeys_nothing_that_is_stored(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(terminal, "console", console)
     terminal.show_rows("", [{"note": "a\x1b[2Jb\x9b31mc\u202ed\re"}])
     assert "".join(text(console)[2:]) == "a␛[2Jb�31mc�d␍e"
+
+
+def test_a_workers_log_has_a_line_for_each_thing_said(capsys: pytest.CaptureFixture[str]) -> None:
+    service._say("x\nmine: finished\x1b[2J: finished")
+    assert capsys.readouterr().err == "x mine: finished␛[2J: finished\n"

@@ -213,6 +213,8 @@ def _other(connection: AnyConnection, url: str, *, is_target: bool) -> Iterator[
     _check_file(connection, url, is_target)
     other = connect(url, application_name="mmdb push" if is_target else "mmdb pull")
     try:
+        if isinstance(other, DuckConnection):
+            other.shut_in()
         if isinstance(other, DuckConnection) and is_target:
             ensure_duckdb(other)
         elif not is_up_to_date(other):

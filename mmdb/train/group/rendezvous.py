@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
-from itertools import count
 from time import sleep
 from typing import Any
 
@@ -206,13 +206,13 @@ class Rendezvous:
         self._timeout_s = timeout_s
         self._names: dict[tuple[str, ...], str] = {}
         self._latest: dict[str, str] = {}  # of each session, the group that it was last asked into
-        self._numbers = count()
 
     def group(self, members: Sequence[str]) -> tuple[WorkerGroup, ...]:
         """Return the members' places, in rank order; the same group while they stay together.
 
         Sessions that were in another group meanwhile have left this one. They meet under a new
-        name, since under the old one they would find the addresses that they had then.
+        name, since under the old one they would find the addresses that they had then. Nobody
+        guesses it: whoever knows the name of a group and its port can join it.
 
         Args:
             members: names of sessions in rank order. A session that was opened anew has a new name.
@@ -220,7 +220,7 @@ class Rendezvous:
         key = tuple(members)
         name = self._names.get(key)
         if name is None or any(self._latest.get(one) != name for one in key):
-            name = self._names[key] = f"group {next(self._numbers)}"
+            name = self._names[key] = f"group {secrets.token_hex(16)}"
         self._latest |= dict.fromkeys(key, name)
         return tuple(
             WorkerGroup(
