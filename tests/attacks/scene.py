@@ -131,6 +131,7 @@ class Scene:
             if role:
                 grant = sql.SQL("GRANT {} TO {}").format(sql.Identifier(role), login)
                 self.owner.execute(grant)
+        self.owner.execute("GRANT attack_trainer TO attack_admin")  # who forgets rows of theirs
 
     def _fill(self) -> None:
         with mmdb.connect(self.url) as db:

@@ -82,6 +82,7 @@ POSTGRES_ONLY = {
     "owners.act_for": "DuckDB has no roles",
     "owners.find_foreign": "DuckDB has no roles",
     "owners.find_others": "DuckDB has no roles",
+    "owners.find_query_owner": "DuckDB has no roles",
     "owners.find_readable": "DuckDB has no roles",
     "owners.find_usable": "DuckDB has no roles",
     "owners.may_replace": "DuckDB has no roles",
