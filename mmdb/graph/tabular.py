@@ -185,6 +185,11 @@ class ColumnInput(nn.Module):
     """Puts a row's numbers first, then plain ones, then embedded codes: (n, ...) -> (n, width).
 
     What is made of words and pictures comes last.
+
+    Attributes:
+        parts: of a row as it is returned: a number's place in the row, or the first one, how many
+            numbers it becomes, and the module that makes them, "" for those that stay.
+        reads: how many numbers a row has.
     """
 
     def __init__(self, runs: Columns, *, dropout: float = 0.0) -> None:
@@ -217,8 +222,13 @@ class ColumnInput(nn.Module):
         self.embeddings = nn.ModuleList(embeddings)
         self.number_count = len(places["number"])
         self.spans, self.readers = tuple(spans), nn.ModuleList(readers)
-        self.width = len(numbers) + sum(dimension for _, dimension in sizes)
-        self.width += sum(reader.width for reader in readers)
+        self.reads = place
+        self.parts = [(one, 1, "") for one in (*places["number"], *places["plain"])]
+        for n, (one, (_, dimension)) in enumerate(zip(self.codes, sizes, strict=True)):
+            self.parts.append((one, dimension, f"embeddings.{n}"))
+        for n, ((start, _), reader) in enumerate(zip(spans, readers, strict=True)):
+            self.parts.append((start, reader.width, f"readers.{n}"))
+        self.width = sum(width for _, width, _ in self.parts)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the rows in their new order."""

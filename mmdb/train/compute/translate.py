@@ -15,14 +15,30 @@ from mmdb.data.matching import MISSING
 from mmdb.errors import ArchitectureError, BackboneMismatch
 from mmdb.graph.ops.capture import capture, results_of
 from mmdb.graph.ops.known_values import Inputs
-from mmdb.graph.ops.op_graph import BUFFER, INPUT, PARAMETER, CannotTrace, Operation, OpGraph, Value
-from mmdb.graph.transfer import difference
+from mmdb.graph.ops.op_graph import (
+    BUFFER,
+    CONSTANT,
+    INPUT,
+    PARAMETER,
+    CannotTrace,
+    Operation,
+    OpGraph,
+    Value,
+)  # fmt: skip
+from mmdb.graph.transfer import difference, op_kinds
 from mmdb.graph.transfer.axis_terms import CAT, ONE, AxisSpace, find, leaves, parts_of
 from mmdb.graph.transfer.computed_axes import axes_of
 from mmdb.store.models.module import assemble
 from mmdb.train.values.warm_spec import Moved, ParentForm, RowMap
 
 Places = NDArray[np.int64]
+
+#: Where an axis ends, each of its elements weighted by its own number, or counted as the others.
+_SUMS = (op_kinds.REDUCTIONS - {"argmax", "argmin"}) | frozenset(
+    ("linear", "matmul", "addmm", "baddbmm", "einsum", "scaled_dot_product_attention")
+)
+#: What goes by the order of elements, though their axis stays.
+_ORDERED = op_kinds.ALONG - {"softmax", "log_softmax", "_safe_softmax"} | {"triu", "tril"}
 
 
 class _Apart(Exception):
@@ -49,7 +65,7 @@ class Translated:
 
 
 def translate(rows: RowMap, flow: OpGraph, tensors: Mapping[str, Tensor]) -> Translated:
-    """Return a parent that reads the rows of its child.
+    """Return a parent that reads the rows of its child, or nothing where that cannot be told.
 
     A column, or a category, that the parent does not know begins with weights of zero: it changes
     nothing at first. A class that it does not know begins with the mean of those that it does.
@@ -61,6 +77,8 @@ def translate(rows: RowMap, flow: OpGraph, tensors: Mapping[str, Tensor]) -> Tra
     if rows.is_same:
         return Translated(tensors=tensors, doubts=(*rows.doubts, *rows.class_doubts))
     found = _Translation(rows, flow, tensors)
+    if found.is_apart:
+        return Translated(tensors={}, doubts=("its layers tell columns apart by their places",))
     made = found.tensors()
     return Translated(
         tensors=made,
@@ -127,6 +145,7 @@ class _Translation:
     def __init__(self, rows: RowMap, flow: OpGraph, tensors: Mapping[str, Tensor]) -> None:
         self._tensors, self._flow, self._axes = tensors, flow, axes_of(flow)
         self.doubts: list[str] = []
+        self.is_apart = False
         self.shares: dict[str, float] = {}
         self._of: dict[AxisSpace, Places] = {}
         self._lost: set[AxisSpace] = (
@@ -136,7 +155,10 @@ class _Translation:
         given = [op for op in flow.operations if op.op == INPUT]
         for name, moved in rows.inputs.items():
             named = [op for op in given if op.arguments["name"] == name or not name]
-            self._place(self._last([Value(op.ordinal) for op in named]), moved)
+            space = self._last([Value(op.ordinal) for op in named])
+            self._place(space, moved)
+            if any(there != n for n, there in enumerate(moved.places[: moved.width])):
+                self.is_apart |= space is not None and self._tells_apart(set(leaves(space)))
         for number, moved in rows.outputs.items():
             space = self._last(flow.outputs[number : number + 1])
             self._outputs.update(leaves(space) if space is not None else ())
@@ -147,6 +169,20 @@ class _Translation:
         if len(values) != 1 or len(self._axes[values[0]]) != 2:
             return None
         return self._axes[values[0]][-1]
+
+    def _tells_apart(self, columns: set[AxisSpace]) -> bool:
+        """Return whether an operation goes by the places of columns."""
+        for op in self._flow.operations:
+            made = self._leaves(*(Value(op.ordinal, number) for number in range(len(op.shapes))))
+            lost = columns & self._leaves(*op.reads) - made
+            is_kept = op.op == CONSTANT and "uniform" not in op.arguments
+            is_kept |= op.op == BUFFER and op.path not in self._tensors
+            if (lost and op.op not in _SUMS) or (columns & made and (is_kept or op.op in _ORDERED)):
+                return True
+        return False
+
+    def _leaves(self, *values: Value) -> set[AxisSpace]:
+        return {leaf for value in values for space in self._axes[value] for leaf in leaves(space)}
 
     def _place(self, space: AxisSpace | None, moved: Moved) -> None:
         if space is None or space is ONE or space.size != moved.width:
@@ -206,7 +242,7 @@ class _Translation:
             share = float((places != MISSING).mean())
             if share < 1:
                 self.shares[path] = self.shares.get(path, 1.0) * share
-            tensor = _taken(tensor, axis, places, with_mean=is_output or tensor.ndim < 2)
+            tensor = taken(tensor, axis, places, with_mean=is_output or tensor.ndim < 2)
         return tensor
 
     def _places_of(self, space: AxisSpace) -> Places | None:
@@ -237,7 +273,7 @@ class _Translation:
         return whole
 
 
-def _taken(tensor: Tensor, axis: int, places: Places, *, with_mean: bool) -> Tensor:
+def taken(tensor: Tensor, axis: int, places: Places, *, with_mean: bool) -> Tensor:
     """Return elements by their places along an axis; the mean, or 0, where there is none."""
     found = tensor.index_select(axis, torch.from_numpy(np.maximum(places, 0)).to(tensor.device))
     new = torch.from_numpy(places == MISSING).to(tensor.device)

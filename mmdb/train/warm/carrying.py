@@ -21,6 +21,7 @@ from mmdb.graph.ops.op_graph import CannotTrace, OpGraph, TooManyOperations
 from mmdb.graph.transfer import TensorTransfer, difference, transfer
 from mmdb.store.models.model_rows import ModelDefinition
 from mmdb.store.models.module import assemble, build_empty, build_filled
+from mmdb.train.compute.sorted_rows import read_as
 from mmdb.train.compute.translate import ByName, Translated, resized, translate
 from mmdb.train.values.warm_spec import Carried, ParentForm, TensorOrigin, Unfit
 
@@ -69,7 +70,7 @@ def carry(
         return None if found is None else f"not verified: {found}"
 
     try:
-        its_flow, translated = _translated(parent, module, its_flow, tensors, given)
+        its_flow, translated = _translated(parent, module, its_flow, tensors, given, child)
         outline = skeleton_of(flow)
         its_outline = outline if its_flow is flow else skeleton_of(its_flow)
         alignment = align(pack(outline), pack(its_outline))
@@ -153,13 +154,22 @@ def _translated(
     flow: OpGraph,
     tensors: Mapping[str, Tensor],
     given: Inputs,
+    child: nn.Module,
 ) -> tuple[OpGraph, Translated]:
     """Return the parent as it would be had it been trained on the child's rows.
 
     Args:
+        module: the parent's, or the child where that cannot be had.
         given: what the child's forward takes.
     """
-    found = translate(parent.rows, flow, tensors)
+    rows, shares = parent.rows, dict[str, float]()
+    read = None if module is child else read_as(module, child, rows, tensors)
+    if read is not None:
+        (module, tensors, shares), rows = read, replace(rows, inputs={})
+        flow = _record(module, [given], parent.reference, given.rows, is_final=False)[0]
+    found = translate(rows, flow, tensors)
+    both = {path: shares.get(path, 1.0) * found.shares.get(path, 1.0) for path in tensors}
+    found = replace(found, shares=both)
     if not found.is_resized:
         return flow, found
     inputs = [given, *(one.inputs() for one in parent.examples)]

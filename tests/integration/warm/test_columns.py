@@ -15,6 +15,7 @@ from mmdb.api import Database
 from mmdb.data.dataset import find_dataset
 from mmdb.data.reader import read_partition
 from mmdb.graph.factories import mlp
+from mmdb.graph.tabular import tabular
 from tests.warm_runs import ONE, first_weights, warm
 
 HIDDEN = "mlp(hidden=[16, 8])"
@@ -87,6 +88,28 @@ def test_columns_in_another_order_keep_their_weights(columns: Database) -> None:
     assert torch.allclose(found, expected, atol=1e-5)
     assert row["coverage"] == 1 and "computes what the parent does" in row["reason"]
     assert "another order" in row["reason"]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"ensemble": 2}, {"periodic": False}])
+def test_the_network_for_tables_keeps_the_weights_of_columns_in_another_order(
+    columns: Database, arguments: dict[str, Any]
+) -> None:
+    given = {"hidden": [8], "averages": "probabilities", **arguments}
+    architecture = {"factory": "tabular", "arguments": given}
+    how: dict[str, Any] = {"architecture": architecture, "search": ONE}
+    columns.create_run("table", dataset="d", epochs=1, **how).train(workers=1)
+    others = PARENT_ROWS.replace("a, b, c, color", "color, c, a AS new, b, a")
+    columns.create_dataset("other", others, **HOW)
+    run = columns.create_run("other", dataset="other", warm_start="table", **how)
+    columns.sql(f"SELECT * FROM mmdb.begin_candidate({run.leaderboard()[0]['candidate_id']})")
+    (row,) = warm(columns, "other")
+    x, names = rows_of(columns, "other")
+    runs: list[list[str | int]] = [["plain", 3], ["number", 4]]
+    child = tabular((x.shape[1],), 2, columns=runs, **given).eval()
+    child.load_state_dict(first_weights(columns, row))
+    expected = columns.recover("table").eval()(as_parent_reads(x, names, rows_of(columns, "d")[1]))
+    assert torch.allclose(child(x), expected, atol=1e-5)
+    assert 0.5 < row["coverage"] < 1 and "column new is new" in row["reason"]
 
 
 def frozen(db: Database, dataset: str, name: str, **search: Any) -> Tensor:

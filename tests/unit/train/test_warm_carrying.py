@@ -11,16 +11,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mmdb.data.matching import MISSING
 from mmdb.graph.factories import cnn, mlp
 from mmdb.graph.ops.known_values import Inputs
+from mmdb.graph.tabular import tabular
 from mmdb.store.models.model_rows import ModelDefinition
 from mmdb.store.models.module import build_empty
 from mmdb.train.compute.live import build, packed, state_hash, weights
+from mmdb.train.compute.translate import ByName
 from mmdb.train.values.jobs import from_json
 from mmdb.train.values.spec import CandidateSpec
 from mmdb.train.values.warm_spec import (
     Carried,
     Example,
+    Moved,
     ParentForm,
     RowMap,
     TensorOrigin,
@@ -33,7 +37,11 @@ from mmdb.train.warm.carrying import carry
 from mmdb.train.warm.first_state import _same_network, fill, first_state
 from tests.unit.train.test_warm_rate import TARGET, rows
 
-FACTORIES = {"mlp": "mmdb.graph.factories:mlp", "cnn": "mmdb.graph.factories:cnn"}
+FACTORIES = {
+    "mlp": "mmdb.graph.factories:mlp",
+    "cnn": "mmdb.graph.factories:cnn",
+    "tabular": "mmdb.graph.tabular:tabular",
+}
 ROW = [Inputs((torch.zeros(2, 6),))]
 
 
@@ -272,6 +280,138 @@ def test_what_is_tied_in_the_child_stays_tied() -> None:
     assert child.get_parameter("first.weight") is child.get_parameter("second.weight")
     x, _ = rows()
     assert torch.allclose(child(x), parent(x), atol=1e-5)
+
+
+# -- rows in another order -----------------------------------------------------------------
+
+#: What columns are: numbers, a flag, two categories, codes, words and a picture.
+COLUMNS: dict[str, list[Any]] = {
+    **{name: ["number", 1] for name in "xzv"},
+    "f": ["plain", 1],
+    "g": ["plain", 2],
+    **{name: ["code", 5, 3] for name in "cd"},
+    "w": ["words", 2, 5, 4],
+    "p": ["picture", 1, 2, 2],
+}
+SLOTS = {"g": 2, "w": 2, "p": 4}
+
+
+def slots(columns: str) -> list[tuple[str, int]]:
+    return [(name, part) for name in columns for part in range(SLOTS.get(name, 1))]
+
+
+def other_rows(parent: str, child: str) -> RowMap:
+    """Return where the child's numbers are among the parent's, each column a letter."""
+    its = slots(parent)
+    places = tuple(its.index(slot) if slot in its else MISSING for slot in slots(child))
+    return RowMap(inputs={"": Moved(places=places, width=len(its))})
+
+
+def some_rows(columns: str) -> Tensor:
+    generator = torch.Generator().manual_seed(5)
+    drawn = {
+        slot: torch.randint(5, (64,), generator=generator).float()
+        if slot[0] in "cdw"
+        else torch.randn(64, generator=generator)
+        for slot in slots("".join(COLUMNS))
+    }
+    return torch.stack([drawn[slot] for slot in slots(columns)], 1)
+
+
+@pytest.mark.parametrize(
+    ("factory", "arguments"),
+    [
+        ("tabular", {"hidden": [16, 8]}),
+        ("tabular", {"hidden": [16, 8], "periodic": False}),
+        ("tabular", {"hidden": []}),
+        ("tabular", {"hidden": [16, 8], "ensemble": 4}),
+        ("mlp", {"hidden": [16, 8]}),
+    ],
+)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        *(("xz", "zx"), ("xz", "xzv"), ("xz", "vxz"), ("xz", "xfz"), ("xzf", "fzx")),
+        *(("xfz", "fxz"), ("xfz", "zvfx"), ("fg", "gf"), ("fx", "xgf"), ("xczg", "gzcx")),
+        *(("xcdz", "zdcx"), ("cxz", "zcxv"), ("cx", "xdc"), ("cxpwf", "fxwcp")),
+    ],
+)
+def test_weights_go_with_their_columns(
+    factory: str, arguments: dict[str, Any], before: str, after: str
+) -> None:
+    def network(columns: str) -> tuple[Callable[[], nn.Module], ParentForm]:
+        its = [COLUMNS[name] for name in columns]
+        is_told = factory == "tabular" or not set(columns) <= set("xzvfg")
+        given = arguments | ({"columns": its} if is_told else {})
+        shape = (len(slots(columns)),)
+        make: Callable[..., nn.Module] = tabular if factory == "tabular" else mlp
+        return lambda: make(shape, 3, **given), form(factory, given, input_shape=shape)
+
+    rows = other_rows(before, after)
+    make, its_form = network(before)
+    parent, child = built(0, make), built(1, network(after)[0])
+    inputs = [Inputs((torch.zeros(2, len(slots(after))),))]
+    its_form = replace(its_form, rows=rows)
+    carried = carry(child, inputs, its_form, parent.state_dict(), seed=0, shrink=None)
+    fill(child, carried.tensors)
+    x = some_rows(after)
+    (expected,) = ByName(parent, rows)(x)
+    assert torch.allclose(child(x), expected, atol=1e-5)
+    assert (carried.coverage == 1) == (set(before) == set(after))
+
+
+class ByPlace(nn.Module):
+    """A network whose layers tell a row's numbers apart by their places."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.first, self.second = kind, nn.Linear(2, 3), nn.Linear(4, 3)
+        self.line, self.table = nn.Conv1d(1, 3, 6), nn.Embedding(4, 3)
+        self.factor: Tensor
+        self.register_buffer("factor", torch.arange(6.0), persistent=False)
+        self.whole = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        match self.kind:
+            case "slice":
+                y = self.first(x[:, :2]) + self.second(x[:, 2:])
+            case "split":
+                y = self.first(x.split([2, 4], 1)[0])
+            case "index":
+                y = self.first(x[:, [3, 1]])
+            case "select":
+                y = self.table(x[:, 4].long().clamp(0, 3))
+            case "convolution":
+                y = self.line(x[:, None]).flatten(1)
+            case "sum so far":
+                y = self.whole(x.cumsum(1))
+            case "buffer":
+                y = self.whole(x * self.factor)
+            case _:
+                y = self.whole(x.softmax(1))
+        return y  # type: ignore[no-any-return]
+
+
+def by_place(input_shape: tuple[int, ...], outputs: int, *, kind: str) -> nn.Module:
+    """Return a network that tells numbers apart by their places; a factory."""
+    return ByPlace(kind)
+
+
+@pytest.mark.parametrize(
+    "kind", ["slice", "split", "index", "select", "convolution", "sum so far", "buffer", "softmax"]
+)
+def test_a_parent_that_tells_columns_apart_by_their_places_is_none_for_another_order(
+    kind: str,
+) -> None:
+    parent, child = (built(seed, lambda: ByPlace(kind)) for seed in (0, 1))
+    here = form("by_place", {"kind": kind}, factories={"by_place": f"{__name__}:by_place"})
+    rows = other_rows("xzvfcd", "dcfvzx")
+    assert started(child, here, parent.state_dict()).coverage == 1
+    if kind != "softmax":
+        with pytest.raises(Unfit, match="tell columns apart by their places"):
+            started(child, replace(here, rows=rows), parent.state_dict())
+        return
+    assert started(child, replace(here, rows=rows), parent.state_dict()).exact
 
 
 # -- the state of a candidate ----------------------------------------------------------
