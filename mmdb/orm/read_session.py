@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -11,8 +12,21 @@ from typing import Any
 import duckdb
 import psycopg
 from psycopg.rows import tuple_row
-from sqlalchemy import Engine, create_engine, event, inspect, pool, types
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Engine,
+    cast,
+    create_engine,
+    event,
+    func,
+    inspect,
+    literal_column,
+    pool,
+    types,
+)
 from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql.base import PGCompiler, PGDialect, PGTypeCompiler
 from sqlalchemy.orm import Session, UOWTransaction
 from sqlalchemy.sql import operators
@@ -60,8 +74,79 @@ class _Bytes(types.LargeBinary):
         return None
 
 
+class _Json(JSONB):
+    def bind_expression(self, bindvalue: BindParameter[Any]) -> ColumnElement[Any]:
+        return _normal_form(bindvalue)
+
+
+class _Numeric(types.Numeric[Any]):
+    def result_processor(self, dialect: Any, coltype: object) -> Any:
+        kind = Decimal if self.asdecimal else float
+        return lambda value: None if value is None else kind(str(value))
+
+
+def _normal_form(json: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return the text that equal JSON has: keys in order, no spaces, 1.0 written as 1."""
+    zeros_outside_strings = r"""'("(?:\\.|[^"\\])*")|\.0\b', '\1', 'g'"""
+    replaced: ColumnElement[str] = literal_column(zeros_outside_strings)
+    return func.regexp_replace(func.json_normalize(cast(json, JSONB)), replaced)
+
+
+def _is_json(side: Any) -> bool:
+    return isinstance(side, ColumnElement) and side.type._type_affinity is types.JSON
+
+
+def _comparable(side: ColumnElement[Any]) -> ColumnElement[Any]:
+    return side if isinstance(side, BindParameter) else _normal_form(side)
+
+
+#: Comparisons of JSON, which on DuckDB is text.
+_EQUALITIES = {
+    operators.eq,
+    operators.ne,
+    operators.in_op,
+    operators.not_in_op,
+    operators.is_distinct_from,
+    operators.is_not_distinct_from,
+}
+
+
+def _escaped(visit: Callable[..., str]) -> Callable[..., str]:
+    """Let a backslash escape if nothing else is said to."""
+
+    def visit_escaped(self: Any, binary: Any, operator: Any, **kw: Any) -> str:
+        text = visit(self, binary, operator, **kw)
+        return f"{text} ESCAPE '\\'" if binary.modifiers.get("escape") is None else text
+
+    return visit_escaped
+
+
 class Compiler(PGCompiler):
     """Where DuckDB's SQL means another thing than PostgreSQL's."""
+
+    def visit_binary(self, binary: Any, *others: Any, **kw: Any) -> str:
+        if binary.operator in _EQUALITIES and _is_json(binary.left) and _is_json(binary.right):
+            binary = binary._clone()
+            binary.left, binary.right = _comparable(binary.left), _comparable(binary.right)
+        text: str = super().visit_binary(binary, *others, **kw)  # type: ignore[no-untyped-call]
+        return text
+
+    visit_like_op_binary = _escaped(PGCompiler.visit_like_op_binary)
+    visit_not_like_op_binary = _escaped(PGCompiler.visit_not_like_op_binary)
+    visit_ilike_op_binary = _escaped(PGCompiler.visit_ilike_op_binary)
+    visit_not_ilike_op_binary = _escaped(PGCompiler.visit_not_ilike_op_binary)
+
+    def visit_floordiv_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        sides = binary.left, binary.right
+        if all(side.type._type_affinity is types.Integer for side in sides):
+            return self._generate_generic_binary(binary, " // ", **kw)
+        return f"FLOOR({self._generate_generic_binary(binary, ' / ', **kw)})"
+
+    def visit_extract(self, extract: Any, **kw: Any) -> str:
+        parts = {"second": " / 1e6", "milliseconds": " / 1e3"}  # whole numbers in DuckDB
+        field, part = extract.field, parts.get(extract.field, "")
+        source = self.process(extract.expr, **kw)
+        return f"(EXTRACT({'microseconds' if part else field} FROM {source}){part})"
 
     def visit_json_path_getitem_op_binary(
         self, binary: Any, operator: Any, _cast_applied: bool = False, **kw: Any
@@ -97,6 +182,12 @@ class TypeCompiler(PGTypeCompiler):
     def visit_JSONB(self, type_: Any, **kw: Any) -> str:
         return "JSON"
 
+    def visit_FLOAT(self, type_: Any, **kw: Any) -> str:
+        return f"FLOAT({type_.precision})" if type_.precision else "DOUBLE"
+
+    def visit_NUMERIC(self, type_: Any, **kw: Any) -> str:
+        return super().visit_NUMERIC(type_, **kw) if type_.precision else "NUMERIC(38, 12)"
+
 
 class DuckDialect(PGDialect):
     """PostgreSQL's, without its catalog."""
@@ -109,8 +200,13 @@ class DuckDialect(PGDialect):
     supports_statement_cache = True
     supports_native_enum = False
     _supports_jsonb_subscripting = False
+    _backslash_escapes = False
+    div_is_floordiv = False
     colspecs = PGDialect.colspecs | {
         types.LargeBinary: _Bytes,
+        types.Numeric: _Numeric,
+        types.Float: types.Float,
+        JSONB: _Json,
         types.JSON.JSONPathType: _Path,
         types.JSON.JSONIntIndexType: _IntIndex,
         types.JSON.JSONStrIndexType: _StrIndex,
@@ -186,6 +282,7 @@ class ReadConnection:
 
     def __init__(self, connection: DuckConnection) -> None:
         self._raw = connection.cursor().raw
+        self._raw.execute("SET SESSION ieee_floating_point_ops = false")  # x / 0 is an error
 
     def cursor(self) -> Cursor:
         """Return a cursor."""

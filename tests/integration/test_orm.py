@@ -5,21 +5,29 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any, assert_type, cast
 from urllib.parse import urlsplit
 
 import pytest
 from sqlalchemy import (
+    Double,
+    Float,
+    Numeric,
     Table,
     any_,
     delete,
+    extract,
     func,
     insert,
     inspect,
+    literal,
     select,
     text,
     update,
 )
+from sqlalchemy import cast as cast_sql
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.orm import Mapper, joinedload, selectinload, undefer
 from sqlalchemy.orm.attributes import set_attribute
@@ -136,6 +144,75 @@ def test_json_arrays_and_times_are_compared_in_the_database(session: orm.ReadSes
     shape = orm.Tensor.shape
     for holds in (any_(shape) == LARGE, shape.contains([LARGE]), shape[2] == LARGE):
         assert session.scalars(select(orm.Tensor.tensor_id).where(holds)).all() == [1], str(holds)
+
+
+def test_equal_json_is_equal_however_it_is_written(session: orm.ReadSession) -> None:
+    options = orm.Run.options
+    same: dict[str, Any] = {"name": "one", "a": {"b": [1.0, 2.5]}}
+    other: dict[str, Any] = {"name": "one", "a": {"b": [2.5, 1]}}
+    for condition in (
+        options == same,
+        options != other,
+        options["a"] == same["a"],
+        literal(same["a"], JSONB) == options["a"],
+        options["a"].in_([other["a"], same["a"]]),
+        options["a"].not_in([other["a"]]),
+        options["a"].is_not_distinct_from(same["a"]),
+        options["a"].is_distinct_from(other["a"]),
+        options["a"] == options["a"],
+    ):
+        assert session.scalars(select(orm.Run.run_id).where(condition)).all() == [1], str(condition)
+
+
+def test_strings_in_json_are_compared_as_they_are(session: orm.ReadSession) -> None:
+    def equal(left: object, right: object) -> object:
+        return session.scalar(select(literal(left, JSONB) == literal(right, JSONB)))
+
+    assert equal(["a\\", '"', 1.0, 2e0], ["a\\", '"', 1, 2]) and equal({"1.0": 1e2}, {"1.0": 100})
+    assert not equal({"x": '1.0",1.0'}, {"x": '1",1'}) and not equal([1.05], [1.5])
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (orm.Run.options[("a", "b", 1)].as_float() == 2.5, True),
+        (literal({"lr": 0.1}, JSONB)["lr"].as_float(), 0.1),
+        (literal({"lr": 0.1}, JSONB)["lr"].as_float().between(0.01, 0.1), True),
+        (literal({"lr": 0.1}, JSONB)["lr"].as_float().in_([0.1]), True),
+        (cast_sql(literal(0.1), Float), 0.1),
+        (func.sum(cast_sql(literal(0.1), Float)), 0.1),
+        (cast_sql(literal(1e-7), Numeric), Decimal("1e-7")),
+        (cast_sql(literal(1.23456), Numeric), Decimal("1.23456")),
+        (literal(7) // literal(2), 3),
+        (literal(-7) // literal(2), -3),
+        (literal(1) + literal(7) // literal(2) * literal(2), 7),
+        (literal(20) // (literal(7) // literal(2)), 6),
+        (literal(-7.5) // literal(2), -4),
+        (literal(7) / literal(2), Decimal("3.5")),
+        (literal(-7) % literal(3), -1),
+        (literal("a%b").like(r"a\%b"), True),
+        (literal("axb").like(r"a\%b"), False),
+        (literal("axb").not_ilike(r"A\%b"), True),
+        (literal("a%b").contains("%", autoescape=True), True),
+        (literal("a\\b").like("a\\b", escape="\\"), False),
+        (extract("second", orm.Run.created_at), 5.678901),
+        (extract("milliseconds", orm.Run.created_at), 5678.901),
+        (extract("year", orm.Run.created_at), 2026),
+    ],
+    ids=str,
+)
+def test_an_expression_has_the_value_that_postgres_gives_it(
+    session: orm.ReadSession, expression: Any, expected: object
+) -> None:
+    found = session.scalar(select(expression).select_from(orm.Run))
+    assert found is not None
+    assert (float(found) if isinstance(expected, float) else found) == expected
+
+
+@pytest.mark.parametrize("wrong", [literal(7) / literal(0), cast_sql(literal(1.5), Double) / 0])
+def test_a_division_by_zero_is_an_error(session: orm.ReadSession, wrong: Any) -> None:
+    with pytest.raises(errors.DatabaseFailed, match=r"(?i)division by zero"):
+        session.scalar(select(wrong))
 
 
 def test_nulls_stand_where_postgres_puts_them(session: orm.ReadSession) -> None:

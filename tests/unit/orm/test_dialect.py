@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import Select, select
+from sqlalchemy import Float, Numeric, Select, cast, select
 from sqlalchemy.orm import undefer
 
 from mmdb import orm
@@ -27,6 +27,11 @@ name = orm.Run.name
         (select(name).order_by(name.desc().nulls_first()), "mmdb.run.name DESC NULLS FIRST"),
         (select(name).order_by(name.nulls_first()), "mmdb.run.name NULLS FIRST"),
         (select(name).where(name.in_(["a", "b"])), "IN ('a', 'b')"),
+        (select(name).where(name.contains("a")), "LIKE '%' || 'a' || '%' ESCAPE '\\'"),
+        (select(name).where(name.ilike("a", escape="/")), "ILIKE 'a' ESCAPE '/'"),
+        (select(orm.Run.epochs // 2, orm.Run.epochs / 2), "run.epochs // 2 AS anon_1, mmdb.run."),
+        (select(cast(orm.Hop.loss, Float), cast(orm.Hop.loss, Float(24))), "AS DOUBLE) AS loss"),
+        (select(cast(orm.Hop.loss, Numeric)), "AS NUMERIC(38, 12))"),
         (select(name).limit(2).offset(1), "LIMIT 2 OFFSET 1"),
         (select(orm.Block), "FROM mmdb.block"),
         (select(orm.Block).options(undefer(orm.Block.data)), "mmdb.block.data"),
