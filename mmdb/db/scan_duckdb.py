@@ -30,15 +30,25 @@ _TYPES = {
     "BLOB": "bytes",
     "STRUCT": "composite",
 }
+_BOUND = {"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE_INTO", "CREATE"}
 _ARRAY_ITEMS = {"integer", "float", "float_array"}
 _DTYPES: dict[Kind, str] = {"real": "<f4", "double": "<f8", "bigint": "<i8"}
 
 
 def prepare_duckdb(session: Any, statement: str) -> None:
-    """Check that a text is one statement; see Connection.prepare. Its names are not looked up."""
+    """Check that a text is one statement; see Connection.prepare.
+
+    Names are looked up of what reads or writes rows, and of CREATE.
+    """
     with said_by(_translated):
         found = session.extract_statements(statement)
-    require_one(len(found))
+        require_one(len(found))
+        if found[0].type.name in _BOUND:
+            try:
+                session.execute(f"EXPLAIN {statement}")
+            except Exception as error:
+                if type(error).__name__ != "ParserException":  # TRUNCATE cannot be explained
+                    raise
 
 
 def columns_duckdb(session: Any, select: str) -> list[tuple[str, ColumnType]]:

@@ -120,6 +120,29 @@ def test_what_is_not_one_statement_is_refused_and_nothing_is_run(
     assert db.sql("SELECT * FROM mmdb.schedule_overview") == []
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM nope",
+        "INSERT INTO nope SELECT 'x'",
+        "INSERT INTO done SELECT note FROM nope",
+        "UPDATE nope SET note = 'x'",
+        "DELETE FROM nope",
+        "CREATE TABLE made AS SELECT * FROM nope",
+        "WITH one AS (SELECT 1) SELECT * FROM one, nope",
+    ],
+)
+def test_a_statement_whose_tables_are_missing_is_refused(db: Database, statement: str) -> None:
+    with pytest.raises(errors.UnknownTable):
+        db.schedule("s", statement, "1 hour")
+
+
+@pytest.mark.parametrize("statement", ["/* all */ TRUNCATE done", "CREATE TABLE made (x integer)"])
+def test_a_statement_that_defines_or_empties_is_taken(db: Database, statement: str) -> None:
+    db.schedule("s", statement, "1 hour")
+    assert db.sql("SELECT * FROM done") == []
+
+
 def test_names_and_moments_are_checked(db: Database) -> None:
     hourly(db)
     with pytest.raises(errors.AlreadyExists):
