@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -179,7 +180,7 @@ def _callable(
         function = getattr(import_module(declaration.module), declaration.function).function
         try:
             with backend.one_at_a_time:
-                return declared(declaration, function(backend, *arguments))
+                return _with_nan(declared(declaration, function(backend, *arguments)))
         except (MmdbError, KeyboardInterrupt) as error:
             owner.raised = error  # DuckDB passes on the text alone
             raise
@@ -189,3 +190,24 @@ def _callable(
     parameters = [inspect.Parameter(a.name, kind) for a in declaration.arguments]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return call
+
+
+def _with_nan(result: Any) -> Any:
+    """Return a result with its NaNs as text, which DuckDB casts; it takes those of Python for NULL.
+
+    >>> _with_nan([{"loss": math.nan, "model": "net"}])
+    [{'loss': 'nan', 'model': 'net'}]
+    """
+    if isinstance(result, float):
+        return "nan" if math.isnan(result) else result
+    if isinstance(result, dict):
+        return {name: _with_nan(value) for name, value in result.items()}
+    if not isinstance(result, list) or _all_numbers(result):
+        return result
+    return [_with_nan(value) for value in result]
+
+
+def _all_numbers(values: list[Any]) -> bool:
+    """Return whether a list has numbers alone; it may say no of infinite ones."""
+    is_of_floats = bool(values) and isinstance(values[0], float) and None not in values
+    return is_of_floats and not math.isnan(sum(values))

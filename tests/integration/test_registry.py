@@ -196,6 +196,19 @@ def test_the_difference_of_two_models(db: Database) -> None:
     assert all(row["l2"] is None and row["max_abs"] is None for row in found[1:])
 
 
+def test_numbers_that_are_none_or_infinite_stay_what_they_are(db: Database) -> None:
+    values = [1.0, math.nan, math.inf, -math.inf]
+    save_model(db.connection, "a", {"w": torch.tensor(values), "s": torch.tensor(math.nan)})
+    save_model(db.connection, "a", {"w": torch.zeros(4), "s": torch.tensor(math.inf)})
+    (found,) = db.sql(
+        "SELECT mmdb.tensor_values('a@1', 'w') AS w, mmdb.tensor_values('a@1', 's') AS s"
+    )
+    assert str(found) == str({"w": values, "s": [math.nan]})
+    differences = db.sql("SELECT path, l2, max_abs FROM mmdb.model_diff('a@1', 'a@2')")
+    assert {row["path"]: str(row["max_abs"]) for row in differences} == {"w": "nan", "s": "nan"}
+    assert all(math.isnan(row["l2"]) for row in differences)
+
+
 def test_norms_can_be_left_out(saved: Database) -> None:
     found = saved.sql("SELECT l2 FROM mmdb.model_diff('net@1', 'net@2', norms => false)")
     assert [row["l2"] for row in found] == [None] * 4
