@@ -132,7 +132,10 @@ def _load(path: Path) -> Any:
 
 
 def _check_archive(path: Path) -> None:
-    """Refuse archives that unpack to more than they are; torch stores its records as they are."""
+    """Refuse archives of programs, and those that unpack to more than they are.
+
+    torch.save stores its records as they are; TorchScript packs its code.
+    """
     size = path.stat().st_size
     try:
         with zipfile.ZipFile(path) as archive:
@@ -140,6 +143,8 @@ def _check_archive(path: Path) -> None:
     except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError, OSError) as error:
         raise FileDamaged(f"{path} is cut short or damaged: {_first_line(error)}.") from error
     names = {record.filename for record in records}
+    if any(name.endswith("/constants.pkl") for name in names):  # by which torch tells it, too
+        raise UnsafeFile(_refusal(path, "TorchScript"))
     packed = any(record.compress_type != zipfile.ZIP_STORED for record in records)
     if packed or sum(record.file_size for record in records) > size:
         raise FileDamaged(f"{path} unpacks to more than it holds, which torch.save never writes.")

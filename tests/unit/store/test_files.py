@@ -307,6 +307,15 @@ def test_cut_and_flipped_torch_files_are_refused(tmp_path: Path) -> None:
             open_tensors(cut)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("width", [1, 200])
+def test_torchscript_is_refused_as_a_program(tmp_path: Path, width: int) -> None:
+    path = tmp_path / "script.pt"
+    torch.jit.save(torch.jit.script(torch.nn.Linear(width, width)), path)
+    with pytest.raises(UnsafeFile, match="TorchScript"):
+        open_tensors(path)
+
+
 def test_an_archive_that_unpacks_to_more_is_refused(tmp_path: Path) -> None:
     plain, packed = tmp_path / "plain.pt", tmp_path / "packed.pt"
     torch.save({"a": torch.zeros(1_000_000)}, plain)
