@@ -179,8 +179,8 @@ def ring_s(gradient_bytes: Number, workers: int, link: Link, start_s: float) -> 
 def direct_s(gradient_bytes: Number, workers: int, link: Link, start_s: float) -> Floats:
     """Return what mmdb's own exchange takes: a ring's, and from three workers on a meeting first.
 
-    Two workers use the backend's all-reduce. More send each other pieces and add them in the order
-    of their ranks; as many bytes travel (mmdb.train.group.collectives.direct).
+    Two workers send each other all, on a GPU by the backend's all-reduce. More send each other
+    pieces and add them in the order of their ranks; as many bytes travel (mmdb.train.group).
     """
     meeting_s = start_s if workers > 2 else 0.0
     return ring_s(gradient_bytes, workers, link, start_s) + meeting_s

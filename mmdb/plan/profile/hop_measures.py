@@ -36,7 +36,7 @@ from mmdb.train.candidate.config import parse_config
 from mmdb.train.compute.live import Live, build_live, encode, encoding, restore, state_hash
 from mmdb.train.drive.child import ChildProcess
 from mmdb.train.group.collectives import Communicator, Membership
-from mmdb.train.group.group_pass import average
+from mmdb.train.group.group_pass import Gradients, average
 from mmdb.train.values.spec import WorkerGroup
 
 _FLOAT = 4
@@ -254,6 +254,8 @@ class _Scratch:
 
 #: Bytes of gradients in float32.
 GRADIENT_BYTES = (2**8, 2**12, 2**15, 2**17, 2**19, 2**21, 2**23, 2**25)
+#: Tensors that they are of; each takes some microseconds to be packed and unpacked.
+_TENSORS = 16
 #: Side of the matrices that are multiplied before each sum, and how often: a millisecond or two.
 _SIDE, _PRODUCTS = 256, 12
 #: Medians that one sum counts as, at most: beyond that the machine had something else to do.
@@ -293,20 +295,21 @@ def _sums(
     communicator: Communicator, budget_s: float, device: torch.device
 ) -> Iterator[Measurement]:
     matrix, left_s = torch.ones(_SIDE, _SIDE, device=device), budget_s
-    summed = partial(_summed, communicator, matrix)
     for place, size in enumerate(GRADIENT_BYTES):
         share_s = left_s / (len(GRADIENT_BYTES) - place)
-        flat = torch.ones(size // 4)
+        each = [torch.empty(size // 4 // _TENSORS, device=device) for _ in range(_TENSORS)]
+        module = nn.ParameterList(each)
+        summed = partial(_summed, communicator, matrix, module, Gradients(module))
         begun = perf_counter()
-        summed(flat)
-        summed(flat)
+        summed()
+        summed()
         estimate_s = _agreed(communicator, (perf_counter() - begun) / 2)
         left_s -= 2 * estimate_s
         if place > 1 and LEAST * estimate_s > share_s:  # two sizes are measured in any case
             return
         samples = min(MOST, max(LEAST, int(share_s / estimate_s)))
         begun = perf_counter()
-        found = [summed(flat.fill_(1.0)) for _ in range(samples)]
+        found = [summed() for _ in range(samples)]
         left_s -= _agreed(communicator, perf_counter() - begun)
         most = _OUTLYING * median(found)
         mean_s = fmean(min(seconds, most) for seconds in found)
@@ -316,12 +319,16 @@ def _sums(
         ).row(f"all_reduce_{communicator.group.size}", float(size))
 
 
-def _summed(communicator: Communicator, matrix: torch.Tensor, flat: torch.Tensor) -> float:
-    """Compute, then sum; return the seconds of the sum."""
+def _summed(
+    communicator: Communicator, matrix: torch.Tensor, module: nn.Module, gradients: Gradients
+) -> float:
+    """Compute, then sum gradients as a step does; return the seconds of that."""
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
     for _ in range(_PRODUCTS):
         torch.mm(matrix, matrix)
     begun = perf_counter()
-    communicator.sum(flat)
+    gradients.sum(communicator)
     return perf_counter() - begun
 
 

@@ -5,6 +5,7 @@ Sums have the same bits on each member, and in a replay.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,7 +19,8 @@ from torch import Tensor
 from mmdb.errors import Cancelled, GroupBroken
 from mmdb.memory import ran_out
 from mmdb.train.compute.device import CPU
-from mmdb.train.group.rendezvous import connect, drop, heed_word, leave_word, reach
+from mmdb.train.group.pair import sum_of_two
+from mmdb.train.group.rendezvous import connect, drop, heed_word, leave_word, pair_of, reach
 from mmdb.train.values.spec import Backend, WorkerGroup
 
 #: Elements of a piece: large enough for TCP, small enough to add one while others travel.
@@ -33,11 +35,6 @@ def in_rank_order(tensors: Sequence[Tensor]) -> Tensor:
     for tensor in tensors[1:]:
         total += tensor
     return total
-
-
-def all_reduce(process_group: Any, flat: Tensor, wait: Wait) -> None:
-    """Sum `flat`, (n,), of two ranks, in place."""
-    wait(process_group.allreduce([flat]))
 
 
 def direct(
@@ -131,12 +128,15 @@ class Communicator:
         self._store: Any = None
         self._process_group: Any = None
         self._pending: Any = None
+        self._pair: socket.socket | None = None  # of two members that sum on CPUs
         self._room: dict[str, Tensor] = {}
         if group.size > 1:
             self._store = reach(group)
             self._meet()
             with self._blaming_the_group():
                 self._process_group = connect(self._store, group, self._device)
+                if group.size == 2 and group.backend == "gloo":
+                    self._pair = pair_of(self._store, group)
 
     def gather(self, message: bytes) -> list[bytes]:
         """Return each member's message, in rank order.
@@ -164,10 +164,13 @@ class Communicator:
             return
         here = flat.to(self._device)
         with self._blaming_the_group():
-            if size == 2:
-                all_reduce(self._process_group, here, self._wait)
+            if self._pair is not None:
+                look = self._looking()
+                sum_of_two(self._pair, rank, here, self._room, POLL_S, look)
             elif self.group.backend == "gloo":
                 direct(self._process_group, rank, size, here, self._wait, self._room)
+            elif size == 2:
+                self._wait(self._process_group.allreduce([here]))
             else:
                 all_to_all(self._process_group, size, here, self._wait)
         if here is not flat:
@@ -189,6 +192,8 @@ class Communicator:
         """Leave the group; the others' waits end."""
         self.closed = True
         process_group, self._process_group = self._process_group, None
+        if self._pair is not None:
+            self._pair.close()
         if process_group is not None:
             drop(process_group, self._pending)
 
@@ -216,10 +221,16 @@ class Communicator:
             RuntimeError: the operation failed.
         """
         self._pending = work
-        deadline = monotonic() + self.group.timeout_s
+        look = self._looking()
         while not _done_soon(work, self.group.backend):
-            self._look(deadline, "Another worker of the group did not answer in time.")
+            look()
         work.wait()
+
+    def _looking(self) -> Callable[[], None]:
+        """Return what raises what ends a wait that begins now, if anything does."""
+        deadline = monotonic() + self.group.timeout_s
+        late = "Another worker of the group did not answer in time."
+        return lambda: self._look(deadline, late)
 
     def _look(self, deadline: float, late: str) -> None:
         """Raise what ends a wait, if anything does."""

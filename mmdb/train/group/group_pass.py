@@ -218,6 +218,13 @@ class Gradients:
                 dtype = torch.float64 if parameter.dtype == torch.float64 else torch.float32
                 self._buckets.setdefault(dtype, _Bucket()).parameters.append(parameter)
 
+    def sum(self, communicator: Communicator) -> None:
+        """Let the sums of all members' be the parameters' gradients."""
+        flats = self.pack()
+        for flat in flats:
+            communicator.sum(flat)
+        self.unpack(flats)
+
     def pack(self) -> list[Tensor]:
         """Copy the gradients into the flat tensors and return those; a missing one is zero."""
         return [_packed(bucket, dtype) for dtype, bucket in self._buckets.items()]
@@ -289,12 +296,6 @@ def group_pass(
         rows = _begin(live, row_count(x), state, communicator)
         config, gradients = setup.config, Gradients(live.module)
 
-        def reduce(module: nn.Module) -> None:
-            flats = gradients.pack()
-            for flat in flats:
-                communicator.sum(flat)
-            gradients.unpack(flats)
-
         ready_scaler(live)
         outcome = train_pass(
             live,
@@ -305,7 +306,7 @@ def group_pass(
             ends_epoch=ends_epoch,
             stopped=stopped,
             plan=group_plan(rows, communicator.group.rank, config.batch_size, config.accumulate),
-            reduce=reduce,
+            reduce=lambda _: gradients.sum(communicator),
         )
         return merge(live, communicator.gather(result(live, outcome)))
 

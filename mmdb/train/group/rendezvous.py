@@ -23,6 +23,7 @@ from mmdb.errors import (
     TrainingFailed,
     from_sqlstate,
 )
+from mmdb.train.group.pair import connect_pair
 from mmdb.train.values.runtime import start_without_signals, trace_of
 from mmdb.train.values.spec import Backend, WorkerGroup
 
@@ -89,6 +90,16 @@ def connect(store: Any, group: WorkerGroup, device: torch.device) -> Any:
     made = kind(store, group.rank, group.size, options)
     made.set_timeout(timedelta(seconds=group.timeout_s))
     return made
+
+
+def pair_of(store: Any, group: WorkerGroup) -> socket.socket:
+    """Return the connection of two members that are both at the rendezvous.
+
+    Raises:
+        RuntimeError: the other one is gone again.
+    """
+    limit_s = min(_CONNECT_S, group.timeout_s)
+    return connect_pair(store, group, _own_address(group), limit_s)
 
 
 def _connect_nccl(store: Any, group: WorkerGroup, device: torch.device) -> Any:
