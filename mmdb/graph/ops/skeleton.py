@@ -313,7 +313,7 @@ class Layers:
                 self._owned.add(tensor)
                 node, place = self._nodes[tensor[0]], tensor[1]
                 spec = node.parameters[place]
-                if not spec.is_buffer and place not in _tied(node):
+                if not spec.is_buffer and place not in node.tied:
                     count += prod(spec.shape)
         return count
 
@@ -344,12 +344,6 @@ def _projection(
             return None
         sources = inputs[sources[0]]
     return None
-
-
-def _tied(node: GraphNode) -> frozenset[int]:
-    """Return the places of parameters that an earlier node owns, or another place of this one."""
-    tied = cast("Sequence[Sequence[int]]", node.attributes.get("tied", ()))
-    return frozenset(entry[0] for entry in tied)
 
 
 def union(found: Iterable[Iterable[_T]]) -> tuple[_T, ...]:

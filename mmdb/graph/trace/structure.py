@@ -7,11 +7,12 @@ table can index these.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from blake3 import blake3
 
@@ -167,6 +168,12 @@ class GraphNode:
         """Whether its tensor inputs may change places."""
         return self.op in COMMUTATIVE and not self.attributes
 
+    @property
+    def tied(self) -> frozenset[int]:
+        """The places of tensors that an earlier node owns, or another place of this one."""
+        tied = cast("Sequence[Sequence[int]]", self.attributes.get("tied", ()))
+        return frozenset(entry[0] for entry in tied)
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class GraphEdge:
@@ -209,6 +216,16 @@ class NetworkGraph:
     def parameter_bytes(self) -> int:
         """Bytes of all parameters and persistent buffers, each tensor once."""
         return sum(node.parameter_bytes for node in self.nodes)
+
+    @property
+    def parameter_count(self) -> int:
+        """Elements of all parameters, each once."""
+        return sum(
+            math.prod(spec.shape)
+            for node in self.nodes
+            for place, spec in enumerate(node.parameters)
+            if not spec.is_buffer and place not in node.tied
+        )
 
     @cached_property
     def inputs(self) -> tuple[tuple[tuple[int, int], ...], ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -176,13 +175,12 @@ def put_architecture(connection: Connection, structure: NetworkGraph) -> int:
     name = structure.canonical_hash
     if known := connection.rows(_Q.find_architecture, canonical_hash=name):
         return int(known[0]["architecture_id"])
-    parameters = [p for node in structure.nodes for p in node.parameters]
     added = connection.rows(
         _Q.add_architecture,
         canonical_hash=name,
         is_traced=structure.is_traced,
         node_count=len(structure.nodes),
-        parameter_count=sum(math.prod(p.shape) for p in parameters if not p.is_buffer),
+        parameter_count=structure.parameter_count,
         parameter_bytes=structure.parameter_bytes,
     )
     if not added:

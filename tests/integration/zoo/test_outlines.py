@@ -23,6 +23,17 @@ def test_a_saved_architecture_has_an_outline_once(db: Database) -> None:
     assert found == [(VERSION, 2, 42), (VERSION, 2, 47)]
 
 
+def test_what_is_tied_or_called_twice_is_counted_once(db: Database) -> None:
+    tied = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7, bias=False))
+    tied[1].weight = tied[0].weight
+    layer = nn.Linear(4, 4)
+    save(db, "tied", tied)
+    save(db, "twice", nn.Sequential(layer, nn.ReLU(), layer))
+    for view in ("model_overview", "zoo"):
+        found = rows(db, f"SELECT model, parameters FROM mmdb.{view} ORDER BY 1")
+        assert found == [("tied", 28), ("twice", 20)]
+
+
 def test_an_outline_is_that_of_the_stored_structure(db: Database) -> None:
     module = nn.Sequential(nn.Linear(4, 8), nn.TransformerEncoderLayer(8, 2, 16), nn.Linear(8, 2))
     model = find_model(db.connection, save(db, "a", module))
