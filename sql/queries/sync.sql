@@ -130,7 +130,7 @@ SELECT
     e.ordinal,
     t.tensor_id,
     t.tensor_hash,
-    e.layout IS NULL AND t.byte_count >= %(packed_below)s::bigint AS has_chunks
+    e.layout IS NULL AND e.tied_to IS NULL AND t.byte_count >= %(packed_below)s::bigint AS has_chunks
 FROM mmdb.model AS m
 INNER JOIN mmdb.manifest_tensor AS e ON m.manifest_id = e.manifest_id
 LEFT JOIN mmdb.model_change AS c ON m.model_id = c.model_id AND e.ordinal = c.ordinal

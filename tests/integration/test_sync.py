@@ -296,6 +296,21 @@ def test_a_model_arrives_with_all_that_is_known_of_it(
     assert str(source.select(described)) == str(target.select(described))
 
 
+def test_a_tensor_tied_to_an_overlapping_view_arrives(pair: Pair) -> None:
+    source, target = pair
+    large = [torch.arange(6000.0) + k for k in range(2)]
+    first, second = ({**plain(), "w": x, "tied": x, "view": x[:9]} for x in large)
+    save(source, "m", first)
+    save(source, "m", second, "m")
+    for version, tensors in (("m@1", first), ("m@2", second)):
+        copy_model(source, target, version)
+        found = tensors_of(target, version)
+        assert_same(found, tensors)
+        assert found["w"] is found["tied"]
+    assert count(target, "model_change") == count(source, "model_change") > 0
+    assert rows(source, CHUNKS) == rows(target, CHUNKS)
+
+
 def test_an_update_sends_what_changed_and_nothing_else(
     pair: Pair,
 ) -> None:

@@ -101,7 +101,7 @@ def _odd_entries(connection: Connection, manifest_id: int) -> list[tuple[Any, ..
 
 
 def _has_chunks(entry: StoredEntry) -> bool:
-    return entry.layout is None and entry.byte_count >= PACKED_BELOW
+    return not entry.is_small and entry.layout is None and entry.tied_to is None
 
 
 def need_of(row: Row) -> Need:
