@@ -123,7 +123,7 @@ candidate AS (
         c.config,
         f.error,
         coalesce(d.kind = 'stop', FALSE) AS is_stopped,
-        coalesce(d.epoch, r.epochs) AS goal,
+        coalesce(d.epoch, h.epochs_begun, r.epochs) AS goal,  -- a copied run comes without decisions, and with what was done
         r.epochs AS run_epochs,
         v.visits,
         coalesce(h.hops, 0) AS hops_done,

@@ -648,6 +648,22 @@ def test_without_its_data_a_recipe_arrives_as_weights_with_its_lineage(
     assert {row["resolution"] for row in server.select(sources)} == {"column"}
 
 
+@pytest.mark.parametrize("place", ["server", "other"])
+def test_a_copied_candidate_trains_no_more_where_its_model_is_of_an_earlier_epoch(
+    trained: AnyConnection, place: str, request: pytest.FixtureRequest
+) -> None:
+    target: AnyConnection = request.getfixturevalue(place)
+    trained.select("UPDATE mmdb.model SET epoch = 0 WHERE name = 'origin'")
+    copy_model(trained, target, "origin")
+    (board,) = target.select("SELECT status, epochs FROM mmdb.leaderboard")
+    assert tuple(board.values()) == ("resting", 1)
+    counted = "training, resting, hops_total - hops_done AS hops_left"
+    (run,) = target.select(f"SELECT {counted} FROM mmdb.run_progress")
+    assert tuple(run.values()) == (0, 1, 0)
+    (shown,) = target.select("SELECT status, end_time IS NULL AS is_open FROM mmdb.mlflow_runs")
+    assert tuple(shown.values()) == ("FINISHED", False)
+
+
 def test_with_its_data_a_recipe_stays_one_and_is_followed_there(
     trained: AnyConnection, server: AnyConnection
 ) -> None:
