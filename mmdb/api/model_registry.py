@@ -76,17 +76,18 @@ class RegistryCalls:
         registry.note_model(self.connection, model, note)
 
     def diff(self, a: str, b: str, *, norms: bool = True) -> Differences:
-        """Return the tensors in which two models differ.
+        """Return the tensors in which two models differ; one kept as a recipe is made again.
 
         Args:
             norms: also read the tensors that both have, and say how far they are apart.
         Raises:
-            ModelNotFound
+            ModelNotFound, RecipeError
         """
         from mmdb.report.notebook import Differences
         from mmdb.store.models.diff import model_diff
+        from mmdb.train.replay.recipe_replay import load_weights
 
-        found = model_diff(self.connection, a, b, norms=norms)
+        found = model_diff(self.connection, a, b, norms=norms, recover=load_weights)
         return Differences(found, f"From {a} to {b}")
 
     def drop_model(self, model: str, version: int | None = None) -> Dropped:

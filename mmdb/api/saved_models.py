@@ -85,7 +85,7 @@ class LazyTensorDict(Mapping[str, "torch.Tensor"]):
     def __iter__(self) -> Iterator[str]:
         return (
             entry.path
-            for entry in self._reader.catalog(self._model).entries
+            for entry in self._reader.catalog(self._model).select(None)
             if entry.kind in ("parameter", "buffer")
         )
 
@@ -252,6 +252,7 @@ class ModelCalls:
 
         Raises:
             ModelNotFound, TensorNotFound, CorruptTensor
+            NotReplayable: the model is kept as a recipe.
         """
         found = self._reader.find(model)
         if rows is not None:

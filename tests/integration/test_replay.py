@@ -6,7 +6,7 @@ import copy
 import random
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -158,6 +158,23 @@ def test_a_run_s_model_comes_back_bit_for_bit_though_its_checkpoints_are_gone(
     assert recovered(db, "m") == expected  # from the checkpoint
     prune(db)
     assert recovered(db, "m") == expected  # from the seed
+
+
+def test_tensors_of_a_recipe_are_not_said_to_be_missing(db: Database) -> None:
+    save_candidate(db.connection, candidate_id(db), "m", approach="provenance")
+    save_candidate(db.connection, candidate_id(db), "whole", approach="snapshot")
+    assert db.diff("m", "whole") == db.diff("whole", "m") == []
+    asked: list[Callable[[], object]] = [
+        lambda: db.tensor("m", "1.weight"),
+        lambda: db.tensor("m", "1.weight", rows=(0, 1)),
+        lambda: db.tensors([("whole", "1.weight"), ("m", "1.weight")]),
+        lambda: len(db.model("m").tensors),
+        lambda: db.model("m").tensors["1.weight"],
+    ]
+    for ask in asked:
+        with pytest.raises(errors.NotReplayable, match="m@. is kept as a recipe: no") as caught:
+            ask()
+        assert "recover" in str(caught.value.hint)
 
 
 def test_by_default_a_run_s_model_is_kept_by_its_weights_and_the_reason_says_why(

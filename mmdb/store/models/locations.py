@@ -8,7 +8,7 @@ import torch
 
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.errors import CorruptTensor, ModelNotFound, TensorNotFound
+from mmdb.errors import CorruptTensor, ModelNotFound, NotReplayable, TensorNotFound
 from mmdb.store.models.model_rows import SavedModel, StoredEntry, find_entries, is_listed
 from mmdb.store.tensors.reading import ChunkLayout, find_encodings, holds
 from mmdb.store.tensors.state_entries import layout_of_pack, view_of
@@ -66,7 +66,13 @@ class TensorLocations:
 
         Raises:
             TensorNotFound
+            NotReplayable: the model is kept as a recipe.
         """
+        if self.model.manifest_id is None:
+            raise NotReplayable(
+                f"Model {self.model.reference} is kept as a recipe: no tensor of it is stored.",
+                hint="Database.recover makes it again; its state_dict() has the tensors.",
+            )
         if paths is None:
             return list(self._by_path.values())
         for path in paths:
