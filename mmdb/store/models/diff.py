@@ -19,6 +19,7 @@ from mmdb.store.tensors.tensor_bytes import dtype_name, raw_bytes
 _Q = load("diff")
 #: Elements that are compared in one step: their float64 copies stay in the processor's cache.
 _STEP = 1 << 17
+_LOW = 2**32 - 1
 #: Bytes of changed tensors that are read from each model in one go.
 _READ_BYTES = 64 << 20
 
@@ -152,8 +153,8 @@ def distance(old: torch.Tensor, new: torch.Tensor) -> tuple[float, float] | tupl
     before, after = old.reshape(-1), new.reshape(-1)
     try:
         for start in range(0, before.numel(), _STEP):
-            step = _wide(after[start : start + _STEP]) - _wide(before[start : start + _STEP])
-            size = step.abs()
+            part = slice(start, start + _STEP)
+            size = _apart(before[part], after[part]).abs()
             squares += float(torch.dot(size, size))
             top = float(size.max())
             if math.isnan(top):
@@ -164,5 +165,11 @@ def distance(old: torch.Tensor, new: torch.Tensor) -> tuple[float, float] | tupl
     return math.sqrt(squares), largest
 
 
-def _wide(values: torch.Tensor) -> torch.Tensor:
-    return values.to(torch.complex128 if values.is_complex() else torch.float64)
+def _apart(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    if old.dtype == torch.uint64:  # as signed numbers that are as far apart
+        old, new = (values.view(torch.int64) ^ -(2**63) for values in (old, new))
+    if old.dtype == torch.int64:  # in halves, which float64 holds
+        high, low = (new >> 32) - (old >> 32), (new & _LOW) - (old & _LOW)
+        return high.double() * 2.0**32 + low
+    wide = torch.complex128 if old.is_complex() else torch.float64
+    return new.to(wide) - old.to(wide)

@@ -1011,7 +1011,7 @@ COMMENT ON COLUMN mmdb.tensor_storage.stored_bytes IS 'Bytes of its chunks as th
 COMMENT ON COLUMN mmdb.tensor_storage.chunks IS 'How many chunks it has.';
 COMMENT ON COLUMN mmdb.tensor_storage.chunk_bytes IS 'Bytes of a chunk before encoding.';
 COMMENT ON COLUMN mmdb.tensor_storage.base_id IS 'tensor_id of the tensor that it is kept as a difference to.';
-COMMENT ON COLUMN mmdb.tensor_storage.minimum IS 'Least element that is not NaN.';
+COMMENT ON COLUMN mmdb.tensor_storage.minimum IS 'Least element that is not NaN; of complex numbers all statistics are of the real parts.';
 COMMENT ON COLUMN mmdb.tensor_storage.maximum IS 'Greatest element that is not NaN.';
 COMMENT ON COLUMN mmdb.tensor_storage.mean IS 'Mean of the elements that are not NaN.';
 COMMENT ON COLUMN mmdb.tensor_storage.deviation IS 'Standard deviation of the elements that are not NaN.';

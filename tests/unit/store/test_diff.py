@@ -29,6 +29,15 @@ def test_unsigned_numbers_do_not_wrap() -> None:
     assert distance(torch.tensor([2], dtype=torch.uint8), torch.tensor([1]).byte()) == (1.0, 1.0)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint64])
+def test_numbers_that_float64_cannot_tell_apart_are_compared(dtype: torch.dtype) -> None:
+    old, new = torch.tensor([2**60, 5]).to(dtype), torch.tensor([2**60 + 1, 5]).to(dtype)
+    assert distance(old, new) == distance(new, old) == (1.0, 1.0)
+    least, most = torch.tensor([-(2**63)]).view(dtype), torch.tensor([2**63 - 1]).view(dtype)
+    far = 2.0**64 if dtype == torch.int64 else 1.0
+    assert distance(least, most) == (far, far)
+
+
 def test_complex_numbers_are_compared_by_their_modulus() -> None:
     assert distance(torch.zeros(1, dtype=torch.cfloat), torch.tensor([3 + 4j])) == (5.0, 5.0)
 
