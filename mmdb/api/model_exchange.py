@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
-from mmdb.errors import NotFound
+from mmdb.errors import InvalidOption, NotFound
+from mmdb.messages import show
 
 if TYPE_CHECKING:
     from mmdb.probe import Comparison, ProbeSummary
@@ -129,6 +130,10 @@ class ExchangeCalls:
         from mmdb.store.files.exchange import export_model
         from mmdb.train.replay.recipe_replay import recover_module
 
+        if not isinstance(target, str | os.PathLike):
+            raise InvalidOption(
+                f"target is {show(target)}.", hint="It is the path of a file or folder."
+            )
         if format == "peft":
             return export_adapter(self.connection, model, target, replay=recover_module)
         return export_model(

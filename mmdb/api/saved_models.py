@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from mmdb.data.names import check_name
 from mmdb.db.connection import OneSession, Source
 from mmdb.db.url import AnyConnection
-from mmdb.errors import TensorNotFound
+from mmdb.errors import InvalidOption, TensorNotFound
+from mmdb.messages import show
 
 if TYPE_CHECKING:
     import torch
@@ -253,10 +255,17 @@ class ModelCalls:
         Raises:
             ModelNotFound, TensorNotFound, CorruptTensor
             NotReplayable: the model is kept as a recipe.
+            InvalidOption: `rows` is no such pair.
         """
         found = self._reader.find(model)
         if rows is not None:
-            return self._reader.rows(found, path, rows[0], rows[1])
+            try:
+                lo, hi = rows
+                span = index(lo), None if hi is None else index(hi)
+            except (TypeError, ValueError) as error:
+                hint = "It is the first row and the one after the last, such as (0, 10)."
+                raise InvalidOption(f"rows is {show(rows)}.", hint=hint) from error
+            return self._reader.rows(found, path, *span)
         return self._reader.tensors(found, [path])[path]
 
     def tensors(self, wanted: Sequence[tuple[str, str]]) -> list[torch.Tensor]:
@@ -264,8 +273,14 @@ class ModelCalls:
 
         Raises:
             ModelNotFound, TensorNotFound, CorruptTensor
+            InvalidOption: they are no pairs.
         """
-        return self._reader.many([(self._reader.find(model), path) for model, path in wanted])
+        try:
+            pairs = [(model, path) for model, path in wanted]
+        except (TypeError, ValueError) as error:
+            hint = 'They are pairs, such as [("model", "path")].'
+            raise InvalidOption(f"The tensors wanted are {show(wanted)}.", hint=hint) from error
+        return self._reader.many([(self._reader.find(model), path) for model, path in pairs])
 
     def model(self, model: str) -> Model:
         """Return a model, whose tensors are read when they are asked for.

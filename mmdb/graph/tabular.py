@@ -381,4 +381,5 @@ class TabularNetwork(nn.Module):
         """Return what the members of an ensemble say together: (n, members, outputs) to two."""
         if self.averages == "outputs":
             return y.mean(1)
-        return torch.logsumexp(torch.log_softmax(y, 2), 1) - math.log(y.shape[1])
+        members = self.deep.members  # type: ignore[union-attr]  # a trace knows no shapes
+        return torch.logsumexp(torch.log_softmax(y, 2), 1) - math.log(members)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from mmdb.arguments import check_whole
@@ -26,13 +27,14 @@ def tensor_values(
         values = reader.tensors(found, [path])[path]
     else:
         values = reader.rows(found, path, lo or 0, hi)
-    if values.is_complex():
-        raise UnsupportedTensor(
-            f"{path!r} holds complex numbers, which real[] cannot.",
-            hint="Read it in Python: db.tensor(model, path).",
-        )
-    numbers: list[float] = values.float().reshape(-1).tolist()
-    return numbers
+    with suppress(NotImplementedError):  # a dtype that torch only stores
+        if not values.is_complex():
+            numbers: list[float] = values.float().reshape(-1).tolist()
+            return numbers
+    raise UnsupportedTensor(
+        f"{path!r} holds {entry.dtype}, which real[] cannot.",
+        hint="Read it in Python: db.tensor(model, path).",
+    )
 
 
 @exposed

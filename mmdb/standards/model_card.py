@@ -32,7 +32,7 @@ class CardFacts:
     transforms: Sequence[Row]
     sources: Sequence[Row]
     run: Row | None
-    candidate: Row | None
+    candidates: Sequence[Row]  # several: it is their mean
     children: Sequence[Row]
 
 
@@ -64,7 +64,7 @@ def read_card(connection: Connection, model: str) -> CardFacts:
         transforms=connection.rows(_Q.find_card_transforms, dataset_id=dataset_id),
         sources=connection.rows(_Q.find_card_sources, **key),
         run=first(_Q.find_card_run, run=run),
-        candidate=first(_Q.find_card_candidate, run=run, candidate_id=row["candidate_id"]),
+        candidates=connection.rows(_Q.find_card_candidates, run=run, model_id=row["model_id"]),
         children=connection.rows(_Q.find_card_children, parent=f"{name}@{version}"),
     )
 
@@ -191,22 +191,28 @@ def _use(facts: CardFacts) -> Iterator[str]:
 def _training(facts: CardFacts) -> Iterator[str]:
     if facts.run is None:
         return
-    run, candidate = facts.run, facts.candidate
+    run, candidates, epoch = facts.run, facts.candidates, facts.model["epoch"]
+    is_mean = len(candidates) > 1
+    numbers = ", ".join(str(one["candidate"] + 1) for one in candidates)
+    of = f"{numbers} of {run['candidates']}" if candidates else None
+    epochs = ", ".join(str(one["epoch"] + 1) for one in candidates) if is_mean else None
     yield from _titled("## Training")
     rows: list[tuple[str, Any]] = [
         ("run", facts.model["run"]),
         ("strategy", run["strategy"]),
         ("compared by", run["metric"]),
         ("epochs of the run", run["epochs"]),
-        ("epoch of this model", None if facts.model["epoch"] is None else facts.model["epoch"] + 1),
+        ("epoch of this model", None if is_mean or epoch is None else epoch + 1),
+        ("the mean of candidates" if is_mean else "candidate", of),
+        ("at their epochs", epochs),
     ]
-    if candidate is not None:
-        rows.append(("candidate", f"{candidate['candidate'] + 1} of {run['candidates']}"))
     yield from _table(("", ""), rows)
-    config = json.loads(candidate["config"]) if candidate is not None else {}
-    if config:
+    configs = [json.loads(one["config"]) for one in candidates]
+    if names := sorted({name for config in configs for name in config}):
         yield from _titled("Hyper-parameters:")
-        yield from _table(("name", "value"), [(k, _plain(config[k])) for k in sorted(config)])
+        values = [(k, *(_plain(c[k]) if k in c else "" for c in configs)) for k in names]
+        titles = [f"candidate {one['candidate'] + 1}" for one in candidates]
+        yield from _table(("name", *(titles if is_mean else ["value"])), values, keep_empty=True)
 
 
 def _data(facts: CardFacts) -> Iterator[str]:

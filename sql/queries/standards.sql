@@ -311,7 +311,8 @@ SELECT
     o.parent,
     o.nodes,
     o.parameters,
-    o.dropped_at
+    o.dropped_at,
+    o.model_id
 FROM mmdb.model_overview AS o
 WHERE o.model = %(model)s::text AND o.version = %(version)s::integer;
 
@@ -400,14 +401,16 @@ SELECT
 FROM mmdb.run_progress AS p
 WHERE p.run = %(run)s::text;
 
--- name: find_card_candidate
--- The candidate that a model was saved from.
+-- name: find_card_candidates
+-- The candidate that a model was saved from, then the others of the mean that it is.
 SELECT
     o.candidate,
     o.config::text AS config,
-    o.epochs
+    e.parent_epoch AS epoch
 FROM mmdb.candidate_overview AS o
-WHERE o.run = %(run)s::text AND o.candidate_id = %(candidate_id)s::bigint;
+INNER JOIN mmdb.lineage_state_edge AS e ON o.candidate_id = e.parent_id
+WHERE o.run = %(run)s::text AND e.child_kind = 'model' AND e.child_id = %(model_id)s::bigint
+ORDER BY e.via DESC, o.rank ASC;
 
 -- name: find_card_children
 -- The models that were made from a model.

@@ -137,6 +137,9 @@ def test_it_comes_from_all_of_its_candidates(db: mmdb.Database) -> None:
         edge["parent"]: edge["via"] for edge in db.lineage("model:grade@1") if edge["depth"] == 1
     }
     members = members_of(db, "grade")
+    assert f"mean of candidates | {', '.join(str(m['candidate'] + 1) for m in members)} of " in (
+        db.model_card("grade")
+    )
     expected = [f"checkpoint:{m['candidate_id']}/{m['epoch']}" for m in members]
     assert found == dict.fromkeys(expected, "mean") | {expected[0]: "save"}
     last = db.lineage(expected[-1], direction="down")

@@ -172,7 +172,7 @@ def test_tensors_of_a_recipe_are_not_said_to_be_missing(db: Database) -> None:
         lambda: db.model("m").tensors["1.weight"],
     ]
     for ask in asked:
-        with pytest.raises(errors.NotReplayable, match="m@. is kept as a recipe: no") as caught:
+        with pytest.raises(errors.NotReplayable, match=r"m@. is kept as a recipe: no") as caught:
             ask()
         assert "recover" in str(caught.value.hint)
 

@@ -96,6 +96,47 @@ def test_a_save_that_cannot_be_leaves_the_database_as_it_was(db: Database) -> No
     check(db.connection, save_model(db.connection, "net", weights(1)), weights(1))
 
 
+#: Calls that cannot be meant, and what the error says.
+MISTAKES: list[tuple[Callable[[Any], object], str]] = [
+    (lambda db: db.save("x", None), "A NoneType is no model"),
+    (lambda db: db.save("x", [EYE]), "A list is no model"),
+    (lambda db: db.save("x", weights(), metrics=[1]), "metrics is"),
+    (lambda db: db.save("x", weights(), metrics={"a": 10**400}), "'a' is about 1e400"),
+    (lambda db: db.tensor("net", "body.bias", rows=slice(0, 2)), "rows is slice"),
+    (lambda db: db.tensor("net", "body.bias", rows=1), "rows is 1"),
+    (lambda db: db.tensor("net", "body.bias", rows="ab"), "rows is 'ab'"),
+    (lambda db: db.tensor("net", "body.bias", rows=(0.5, 2)), "rows is"),
+    (lambda db: db.tensor("net", "body.bias", rows=(1,)), "rows is"),
+    (lambda db: db.tensors("net"), "wanted are 'net'"),
+    (lambda db: db.tensors([("net", "body.bias", "x")]), "wanted are"),
+    (lambda db: db.recover("net", into="x"), "into is 'x'"),
+    (lambda db: db.recover("net", base="x"), "base is 'x'"),
+    (lambda db: db.architecture("mlp", input_shape="x", outputs=1), "input_shape is 'x'"),
+    (lambda db: db.architecture("mlp", input_shape=[2.5], outputs=1), "input_shape is"),
+    (lambda db: db.architecture("mlp", input_shape=[2], outputs="x"), "outputs is"),
+    (lambda db: db.export_model("net", 5), "target is 5"),
+]
+
+
+def test_calls_that_cannot_be_meant_say_what_was_passed_and_what_it_takes(db: Database) -> None:
+    db.save("net", weights())
+    before = counts(db)
+    for call, message in MISTAKES:
+        with pytest.raises(errors.InvalidOption, match=message) as caught:
+            call(db)
+        assert caught.value.hint
+    assert counts(db) == before
+    for architecture, error in (("nope", errors.UnknownFactory), ("mlp(1)", errors.FactoryFailed)):
+        with pytest.raises(error):
+            db.save("x", nn.Linear(2, 2), architecture=architecture)
+
+
+def test_values_of_a_dtype_that_torch_only_stores_are_not_read_in_sql(db: Database) -> None:
+    db.save("odd", {"a": torch.arange(9, dtype=torch.uint8).view(torch.bits8)})
+    with pytest.raises(errors.UnsupportedTensor, match="'a' holds bits8"):
+        db.sql("SELECT mmdb.tensor_values('odd', 'a')")
+
+
 def test_paths_and_rows_that_are_not_there_are_named(db: Database) -> None:
     save_model(db.connection, "net", weights() | {"scalar": torch.tensor(1.0)})
     reader, net = ModelReader(db.connection), find_model(db.connection, "net")

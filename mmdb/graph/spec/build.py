@@ -27,6 +27,7 @@ from mmdb.graph.spec.factory_call import Dtypes, Outputs, Shape
 from mmdb.graph.spec.factory_call import resolve as resolve
 from mmdb.graph.spec.layer_graph import build_layers
 from mmdb.graph.spec.parse import canonical as canonical
+from mmdb.graph.spec.parse import factories_in
 from mmdb.graph.spec.parse import parse as parse
 from mmdb.graph.trace.stand_ins import on_meta
 from mmdb.memory import require, shortage
@@ -98,8 +99,7 @@ def build(
         return build_layers(parsed, arguments, shape, number, max_parameters=max_parameters)
     name = cast("str", parsed["factory"])
     own = cast("Mapping[str, object]", parsed["arguments"])
-    if name not in factories:
-        raise _unknown_factory(name, factories)
+    check_factories(parsed, factories)
     factory, given = resolve(factories[name]), {**own, **arguments}
     if factories[name].startswith("mmdb.graph."):
         _single(input_shape, outputs)
@@ -388,13 +388,20 @@ def _single(input_shape: Shape, outputs: Outputs) -> tuple[tuple[int, ...], int]
     return input_shape, outputs
 
 
-def _unknown_factory(name: str, factories: Mapping[str, str]) -> UnknownFactory:
-    close = get_close_matches(name, factories, n=3) or sorted(factories)[:10]
-    return UnknownFactory(
-        f"there is no factory {name!r}; did you mean {' or '.join(close)}?"
-        if close
-        else f"there is no factory {name!r}, nor any other"
-    )
+def check_factories(parsed: Mapping[str, object], factories: Mapping[str, str]) -> None:
+    """Raise where a parsed architecture takes a factory that is not registered.
+
+    Raises:
+        UnknownFactory
+    """
+    for name in factories_in(parsed):
+        if name not in factories:
+            close = get_close_matches(name, factories, n=3) or sorted(factories)[:10]
+            raise UnknownFactory(
+                f"there is no factory {name!r}; did you mean {' or '.join(close)}?"
+                if close
+                else f"there is no factory {name!r}, nor any other"
+            )
 
 
 def _describe(value: object) -> str:

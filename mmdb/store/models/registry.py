@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Real
 
@@ -166,9 +167,10 @@ def checked_metric(metric: str, value: float) -> float:
         InvalidOption: the value is NaN or no number.
     """
     _check_key(metric)
-    if not isinstance(value, (float, int, Real)) or math.isnan(value):
-        raise InvalidOption(f"The metric {metric!r} is {show(value)}.", hint="Pass a number.")
-    return float(value)
+    with suppress(OverflowError):  # above every float
+        if isinstance(value, (float, int, Real)) and not math.isnan(value):
+            return float(value)
+    raise InvalidOption(f"The metric {metric!r} is {show(value)}.", hint="Pass a number.")
 
 
 def note_model(connection: Connection, model: str, note: str) -> str:

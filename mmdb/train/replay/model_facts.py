@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import Any, TypeGuard
 
 import torch
@@ -11,12 +12,13 @@ from torch import nn
 from mmdb.data.dataset import find_dataset
 from mmdb.data.functions import find_factories
 from mmdb.db.connection import Connection
-from mmdb.errors import ArchitectureError
-from mmdb.graph.spec.build import architecture_of, parse
+from mmdb.errors import ArchitectureError, InvalidOption
+from mmdb.graph.spec.build import architecture_of, check_factories, parse
 from mmdb.graph.spec.factory_call import Outputs, Shape, outputs_asked
 from mmdb.graph.spec.layer_form import traced
 from mmdb.graph.trace.call_tracer import trace
 from mmdb.graph.trace.structure import NetworkGraph
+from mmdb.messages import show
 from mmdb.store.models.architectures import (
     Beginnings,
     architecture_id_of,
@@ -45,8 +47,14 @@ def about_module(
     Raises:
         ModuleMismatch: the architecture builds other tensors than the module has.
         ArchitectureError, DatasetNotFound, InvalidName
-        InvalidOption: a metric is NaN or no number.
+        InvalidOption: a metric is NaN or no number, or there is no module.
     """
+    if not isinstance(module, nn.Module | Mapping):
+        raise InvalidOption(
+            f"A {type(module).__name__} is no model.", hint="Pass a module, or its tensors by path."
+        )
+    if not isinstance(metrics, Mapping):
+        raise InvalidOption(f"metrics is {show(metrics)}.", hint="They are numbers by name.")
     found = find_dataset(connection, dataset) if dataset is not None else None
     definition = None
     if architecture is not None:
@@ -148,18 +156,25 @@ def definition_asked(
         found = find_dataset(connection, dataset)
         input_shape = input_shape or found.input_shape
         outputs = outputs or outputs_asked(found.targets)
+    parsed = parse(architecture)
     if not input_shape or not outputs:
+        check_factories(parsed, find_factories(connection))
         raise ArchitectureError(
             "The shape of the architecture's input, or the number of its outputs, is not known.",
             hint="Pass input_shape and outputs, or dataset.",
         )
     return ModelDefinition(
-        architecture=parse(architecture),
+        architecture=parsed,
         arguments={},
-        input_shape=_shape(input_shape),
-        outputs=outputs if isinstance(outputs, dict) else int(outputs),
+        input_shape=_sizes("input_shape", input_shape),
+        outputs=outputs if isinstance(outputs, dict) else _sizes("outputs", [outputs])[0],
     )
 
 
-def _shape(given: Sequence[int] | Shape) -> Shape:
-    return given if isinstance(given, dict) else tuple(int(n) for n in given)
+def _sizes(name: str, given: Any) -> Any:
+    """Return sizes as Python's own numbers; those by name are checked where they are built."""
+    try:
+        return given if isinstance(given, dict) else tuple(map(index, given))
+    except TypeError as error:
+        hint = "input_shape is the sizes of a row, such as (3, 32, 32); outputs is a whole number."
+        raise InvalidOption(f"{name} is {show(given)}.", hint=hint) from error

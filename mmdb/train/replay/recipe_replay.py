@@ -18,9 +18,11 @@ from mmdb.errors import (
     DatasetNotFound,
     DefinitionMissing,
     EnvironmentDiffers,
+    InvalidOption,
     NotReplayable,
     RecipeMismatch,
 )
+from mmdb.messages import show
 from mmdb.store.models.environment import agreement, difference, find_environment, fingerprint
 from mmdb.store.models.model_rows import SavedModel, find_entries, find_members, model_of
 from mmdb.store.models.module import assemble, build_filled, fill_given
@@ -355,6 +357,9 @@ def recover_module(
         CorruptTensor: stored bytes are damaged.
         RecipeError: a recipe cannot be followed, or gives other weights.
     """
+    for name, module in (("into", into), ("base", base)):
+        if module is not None and not isinstance(module, nn.Module):
+            raise InvalidOption(f"{name} is {show(module)}.", hint="It is a module, or none.")
     reader = reader or ModelReader(connection)
     trainable: dict[str, bool] = {}
     if model.manifest_id is None:

@@ -64,7 +64,7 @@ FACTS = CardFacts(
     transforms=[TRANSFORM, TRANSFORM | {"column_name": "y", "meaning": None, "missing": None}],
     sources=[s | {"via": None, "warm_parent": "old@1", "coverage": 0.5} for s in SOURCES],
     run=None,
-    candidate=None,
+    candidates=[],
     children=[{"model": "next", "version": 1, "approach": "snapshot"}],
 )
 
@@ -113,6 +113,23 @@ def test_what_is_known_is_said_and_the_rest_left_out() -> None:
         "| rmse | the validation rows | .nan |" in lines and "| rmse | test | 0.123457 |" in lines
     )
     assert "None" not in content and "## Training\n" not in content
+
+
+def test_of_a_mean_all_candidates_are_listed() -> None:
+    run = {"strategy": "mop", "metric": "rmse", "epochs": 3, "candidates": 12}
+    members = [
+        {"candidate": 9, "config": '{"lr": 0.1, "name": "adam"}', "epoch": 2},
+        {"candidate": 0, "config": '{"lr": 0.5}', "epoch": 0},
+    ]
+    model = MODEL | {"run": "r", "epoch": 2}
+    lines = card(replace(FACTS, model=model, run=run, candidates=members)).splitlines()
+    assert "| the mean of candidates | 10, 1 of 12 |" in lines
+    assert "| at their epochs | 3, 1 |" in lines
+    assert "| name | candidate 10 | candidate 1 |" in lines
+    assert "| lr | 0.1 | 0.5 |" in lines and "| name | adam |  |" in lines
+    assert not any("epoch of this model" in line for line in lines)
+    one = card(replace(FACTS, model=model, run=run, candidates=members[:1])).splitlines()
+    assert {"| candidate | 10 of 12 |", "| epoch of this model | 3 |", "| lr | 0.1 |"} <= {*one}
 
 
 def test_a_dropped_model_has_a_card_without_a_use() -> None:
