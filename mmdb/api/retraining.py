@@ -63,14 +63,16 @@ class RetrainingCalls:
             ModelNotFound, DatasetDropped, InvalidOption, RightsMissing, DataError, QueryError
         """
         from mmdb.judge.gate import Gate
+        from mmdb.server.retraining import check_metric
 
-        Gate.parse(gate)
+        parsed = Gate.parse(gate)
         asked = reference_of(model)
         given = {"model": model, "mode": mode, "replay": replay, "epochs": epochs}
         (begun,) = self._call("begin_retraining", refresh=refresh, **given)
         if begun["run"] is None:
             names = ("new_model", "metric", "old_value", "new_value", "chance", "alias")
             return {**dict.fromkeys(names), **begun, "passed": False}
+        check_metric(self.connection, begun["run"], parsed)
         self.run(begun["run"]).train(workers=workers)
         (ended,) = self._call(
             "end_retraining",

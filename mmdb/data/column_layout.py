@@ -15,7 +15,15 @@ from mmdb.data.tokenize import Tokenizer
 from mmdb.data.transform.transform import Source
 from mmdb.db.connection import Batch, ColumnType, Kind
 from mmdb.db.queries import quote_name
-from mmdb.errors import InvalidOption, OneClass, QueryError, RaggedArray, TooManyCategories
+from mmdb.errors import (
+    DataError,
+    InvalidOption,
+    NotFinite,
+    OneClass,
+    QueryError,
+    RaggedArray,
+    TooManyCategories,
+)
 
 if TYPE_CHECKING:
     from mmdb.data.query import Engine
@@ -325,6 +333,41 @@ EXACT = 2**24
 GUESSED_CLASSES = 100
 
 
+def zeros_and_ones(name: str, values: np.ndarray) -> np.ndarray:
+    """Return the values of a column of several labels as they are kept, uint8.
+
+    Raises:
+        InvalidOption: one is another number.
+    """
+    other = values[(values != 0) & (values != 1)]
+    if len(other):
+        raise InvalidOption(
+            f"Label {name!r} holds {other[0]}; several labels are each 0 or 1.",
+            hint="An array or byte string as a label says of each label whether it holds.",
+        )
+    return values.astype(np.uint8)
+
+
+def check_weights(name: str, values: np.ndarray) -> None:
+    """Refuse a weight below 0.
+
+    Raises:
+        DataError
+    """
+    if (values < 0).any():
+        raise DataError(
+            f"Column {name!r} holds the weight {values[values < 0][0]:g}.",
+            hint="Weights are numbers from 0; leave out the rows that are not to count.",
+        )
+
+
+def check_finite(not_finite: Mapping[str, int]) -> None:
+    """Raise NotFinite where a column has rows with a number that float32 does not hold."""
+    found = ", ".join(f"{name} ({n} rows)" for name, n in not_finite.items() if n)
+    if found:
+        raise NotFinite(f"The query returned NaN, infinite or too large numbers: {found}.")
+
+
 class LabelValues:
     """Takes the values of one label column, and knows its classes in the end."""
 
@@ -344,7 +387,9 @@ class LabelValues:
             classes = values if values.dtype == np.int64 else self._whole(values)
             self._learn(classes)
             return classes
-        return self._zeros_and_ones(values) if self._field.task == "multilabel" else values
+        if self._field.task == "multilabel":
+            return zeros_and_ones(self._field.name, values)
+        return values
 
     def _whole(self, values: np.ndarray) -> np.ndarray:
         with np.errstate(invalid="ignore"):
@@ -370,15 +415,6 @@ class LabelValues:
                 f"Label {self._field.name!r} has more than {self._limit} classes.",
                 hint='Pass the option "task": "regression", or raise max_classes.',
             )
-
-    def _zeros_and_ones(self, values: np.ndarray) -> np.ndarray:
-        other = values[(values != 0) & (values != 1)]
-        if len(other):
-            raise InvalidOption(
-                f"Label {self._field.name!r} holds {other[0]}; several labels are each 0 or 1.",
-                hint="An array or byte string as a label says of each label whether it holds.",
-            )
-        return values.astype(np.uint8)
 
     @property
     def classes(self) -> set[int]:

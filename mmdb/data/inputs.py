@@ -106,7 +106,7 @@ def rows_input(
     if len(set(counts.values())) > 1 or 0 in counts.values():
         raise InvalidInput(f"The columns have {counts} values.", hint="One for each row.")
     names = [column.name for column in decoding.features]
-    if not rows.keys() >= set(names):  # some are parts of others
+    if rows and not rows.keys() >= set(names):  # some are parts of others
         each = [
             parts_of(dict(zip(rows, row, strict=True)), names)
             for row in zip(*rows.values(), strict=True)
@@ -190,6 +190,10 @@ def _one(column: Column, value: Any, engine: Engine) -> np.ndarray | list[Any]:
     if given is not None and (is_time or (given.source == "span" and isinstance(value, str))):
         return np.array([seconds_of(column, given.source, value)])
     try:
+        if isinstance(value, str) and not (
+            value.isascii() and (engine == "duckdb" or "_" not in value)
+        ):
+            raise ValueError(value)  # Python's float takes more than the database's cast
         found = _numbers(value) if given is None else np.asarray(value, np.float64).reshape(1, -1)
     except _NOT_NUMBERS as error:
         raise InvalidInput(f"Column {column.name!r} holds {show(value)}, not numbers.") from error

@@ -7,6 +7,7 @@ or a category more, and a number's place in a row tells nothing of what it means
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,8 @@ from mmdb.errors import InvalidInput
 
 #: A place that the other side does not have.
 MISSING = -1
+#: A whole number as databases write a float or a decimal.
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e\+[0-9]{2})?")
 #: What a number of a row is: its column, and its category or its place in the column.
 Slot = tuple[str, str | int]
 
@@ -116,6 +119,22 @@ def _label_array(label: Label, found: Label, values: np.ndarray) -> np.ndarray:
     if len(mapped) and mapped.min() == MISSING:
         raise unseen(label, found.classes[int(values[mapped.argmin()])])
     return mapped
+
+
+class KnownClasses(dict[str | None, int]):
+    """The place of each class of a label by the text that a database has of it, else `MISSING`.
+
+    Of whole numbers any float or decimal is one that is equal, such as `2.00`.
+    """
+
+    def __init__(self, classes: Sequence[Class]) -> None:
+        super().__init__({class_text(value): place for place, value in enumerate(classes)})
+        self._is_whole = type(classes[0]) is int
+
+    def __missing__(self, text: str | None) -> int:
+        is_whole = self._is_whole and text and _NUMBER.fullmatch(text)
+        value = float(text) if is_whole else 0.5  # type: ignore[arg-type]
+        return self.get(str(int(value)), MISSING) if value.is_integer() else MISSING
 
 
 def unseen(label: Label, value: Class) -> InvalidInput:

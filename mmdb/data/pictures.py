@@ -43,8 +43,12 @@ def decode(given: FittedTransform, file: bytes) -> np.ndarray:
                 raise ValueError(f"{picture.width} x {picture.height} pixels are too many")
             picture.draft(_MODES[channels], (width, height))
             picture.load()
-            same = picture.mode == _MODES[channels]
-            found = picture if same else picture.convert(_MODES[channels])
+            found: Image.Image = picture
+            if picture.mode.startswith("I"):  # 16 bits, which Pillow would cut off at 255
+                whole = np.asarray(picture, np.uint32)
+                found = Image.fromarray(((whole + 128) // 257).astype(np.uint8))
+            if found.mode != _MODES[channels]:
+                found = found.convert(_MODES[channels])
     except (ValueError, MemoryError):
         raise
     except Exception as error:  # Pillow's decoders raise whatever a damaged file makes them

@@ -15,7 +15,18 @@ import numpy as np
 import pyarrow as pa
 from blake3 import blake3
 
-from mmdb.data.column_layout import SPLIT, Field, LabelValues, Layout, Request, Slot, lay_out, view
+from mmdb.data.column_layout import (
+    SPLIT,
+    Field,
+    LabelValues,
+    Layout,
+    Request,
+    Slot,
+    check_finite,
+    check_weights,
+    lay_out,
+    view,
+)
 from mmdb.data.decoding import Column, Decoding, Input, Label, numbers_in
 from mmdb.data.options import Options
 from mmdb.data.pictures import decode_all, picture_transform
@@ -27,7 +38,7 @@ from mmdb.data.transform.transform import FittedTransform
 from mmdb.db.arrow import to_array
 from mmdb.db.connection import Batch, Texts
 from mmdb.db.row_formats import TILE
-from mmdb.errors import DataError, InvalidOption, NotFinite, TooManyCategories
+from mmdb.errors import DataError, InvalidOption, TooManyCategories
 
 FIT_AGAIN = (
     "Make a version with transforms and classes of its own: refresh_dataset(..., fit => true)."
@@ -200,11 +211,8 @@ class RowPacker:
             return self.encoders[field.name](values)
         if field.source is not None:
             return self._checked(field, values + 0.0)  # engines differ in the sign of zero
-        if field.kind == "weight" and (values < 0).any():
-            raise DataError(
-                f"Column {field.name!r} holds the weight {values[values < 0][0]:g}.",
-                hint="Weights are numbers from 0; leave out the rows that are not to count.",
-            )
+        if field.kind == "weight":
+            check_weights(field.name, values)
         return self._labels[field.name].take(values) if field.kind == "label" else values
 
     def _checked(self, field: Field, values: np.ndarray) -> np.ndarray:
@@ -236,9 +244,7 @@ class RowPacker:
 
     def check_finite(self) -> None:
         """Raise NotFinite where a number was NaN or infinite."""
-        if self._not_finite:
-            counts = ", ".join(f"{name} ({n} rows)" for name, n in self._not_finite.items())
-            raise NotFinite(f"The query returned NaN, infinite or too large numbers: {counts}.")
+        check_finite(self._not_finite)
 
     def fit(
         self, train: Callable[[], Iterator[np.ndarray]], rows: int

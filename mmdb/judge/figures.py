@@ -39,11 +39,12 @@ def class_figures(
     chances = output.double().softmax(-1)
     frequent = torch.bincount(y, minlength=len(names)).argsort(descending=True, stable=True)
     cells = confusion(torch.nn.functional.one_hot(guess, len(names)), y, weight)
+    present = cells.any(1)  # that a row with a weight above 0 has
     shown = frequent[:_CLASSES].sort().values
     curves = []
     for k in [1] if len(names) == 2 else frequent[:_CURVES].tolist():
         given = (chances[:, k], y == k, weight)
-        if 0 < int(given[1].sum()) < len(y):
+        if present[k] and present.sum() > 1:
             bins = calibration(*given)
             curves.append(
                 {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from mmdb.data.assembly import Values, assemble
+from mmdb.data.column_layout import zeros_and_ones
 from mmdb.data.dataset import StoredDataset, dataset_of
 from mmdb.data.decoding import Column, Decoding, Label, class_text
+from mmdb.data.matching import MISSING, KnownClasses
 from mmdb.data.query import parse_select
 from mmdb.data.query_rows import Beside, scan_values
 from mmdb.data.reader import read_columns
@@ -27,7 +29,7 @@ from mmdb.server.backend import Backend
 from mmdb.server.metering import Metering
 from mmdb.server.model_functions import find_predictor
 from mmdb.server.predictor import Predictor
-from mmdb.server.sample import PredictedRows, read_slice
+from mmdb.server.sample import PredictedRows, check_numbers, read_slice
 
 _Q = load("evaluations")
 _LABEL, _WEIGHT = "mmdb label", "mmdb weight"
@@ -81,7 +83,10 @@ def drift(backend: Backend, model: str, query: str) -> list[dict[str, Any]]:
     moved = []
     if held_out is not None:
         before.add_sample(held_out)
-        moved = _metric(Metering(connection, predictor), held_out, _one(samples))
+        sample = _one(samples)
+        if _WEIGHT in beside:
+            check_numbers({}, beside[_WEIGHT][0], sample.weight)
+        moved = _metric(Metering(connection, predictor), held_out, sample)
     found = [*((*key, before.compared(key, now)._asdict()) for key in before.columns), *moved]
     p_values = corrected([one["p_value"] for _, _, one in found])
     rows = [
@@ -141,7 +146,10 @@ def _metric(
     metering: Metering, before: PredictedRows, now: PredictedRows
 ) -> list[tuple[str, str, dict[str, float]]]:
     """Return how the run's metric has moved, as a row; none where it is not defined."""
-    name, both = metering.main, _one([before, now])
+    name = metering.main
+    if name in metering.of_classes and before.row_count and now.row_count:
+        before, now = _of_common_classes(metering.of_classes[name], (before, now))
+    both = _one([before, now])
     values = [metering(one).get(name) if one.row_count else None for one in (before, now)]
     first, second = values
     if first is None or second is None:
@@ -152,6 +160,20 @@ def _metric(
         lambda places: metering(both, places).get(name),
     )
     return [(name, "metric", {"value_before": first, "value_now": second, "p_value": chance})]
+
+
+def _of_common_classes(
+    target: int, samples: tuple[PredictedRows, PredictedRows]
+) -> Iterator[PredictedRows]:
+    """Yield the rows of classes that both samples have, as if a model knew no other class."""
+    size = samples[0].outputs[target].shape[-1]
+    there = [torch.bincount(one.labels[target], one.weight, size) > 0 for one in samples]
+    common = torch.stack(there).all(0)
+    for one in samples:
+        some = one.at(common[one.labels[target]].nonzero()[:, 0])
+        outputs = [*some.outputs]
+        outputs[target] = outputs[target].masked_fill(~common, -torch.inf)
+        yield replace(some, outputs=tuple(outputs))
 
 
 #: Name and role of a column.
@@ -194,13 +216,15 @@ class _KeptRows:
         for place, label in enumerate(self._predictor.decoding.labels):
             values = batch[f"{_LABEL} {place}"]
             if label.classes is None:
+                if label.task == "multilabel":
+                    values = zeros_and_ones(label.name, values)
                 y = torch.from_numpy(np.require(values, np.float32, "W"))
                 known &= y.isfinite().reshape(len(y), -1).all(1)
             else:
-                places = {class_text(one): k for k, one in enumerate(label.classes)}
-                y = torch.tensor([places.get(text, -1) for text in values], dtype=torch.int64)
+                places = KnownClasses(label.classes)
+                y = torch.tensor([places[text] for text in values], dtype=torch.int64)
                 known &= y >= 0
-                new = [text for text in values if text is not None and text not in places]
+                new = [text for text in values if text is not None and places[text] == MISSING]
                 others[label.name, "label"] = new
             labels.append(y)
         weight = None

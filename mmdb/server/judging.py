@@ -71,6 +71,11 @@ def evaluate(
         for row in _measured(metering, sample, places, is_sure=bool(intervals))
     ]
     if not found:
+        if all(outputs.isnan().all() for outputs in sample.outputs):
+            raise InvalidInput(
+                f"Model {predictor.model.reference} predicts NaN for all of these rows.",
+                hint="Its weights, or what it computes from them, are NaN: choose another model.",
+            )
         raise InvalidInput(
             "None of the metrics is defined on these rows.",
             hint="Some need rows of every class, or labels other than 0.",

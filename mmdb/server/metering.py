@@ -16,7 +16,7 @@ from mmdb.server.predictor import Predictor
 from mmdb.server.sample import PredictedRows
 from mmdb.store.models.model_rows import SavedModel
 from mmdb.train.candidate.measures import LOSS, Meter, measures_of, objective_of, parse_measure
-from mmdb.train.candidate.metrics import OF_GUESSES
+from mmdb.train.candidate.metrics import OF_CLASSES, OF_GUESSES
 from mmdb.train.candidate.named_choices import Functions
 from mmdb.train.candidate.setup import setup_of_candidate
 from mmdb.train.values.row_batch import fitted
@@ -52,6 +52,12 @@ class Metering:
         self.maximize = {measure.key: measure.maximize for measure in measures} | {LOSS: False}
         #: By which the run compares its candidates.
         self.main = objective_of(targets, options, functions).metric
+        #: By metric that is a mean over the classes there are, the ordinal of its target.
+        self.of_classes = {
+            one.key: one.target
+            for one in measures
+            if one.name in OF_CLASSES and targets[one.target].task == "classification"
+        }
         self._meter = Meter(measures, targets, functions)
         self._guesses = None if predictor.calibration.positive is None else predictor.guesses
         self._criterion = None

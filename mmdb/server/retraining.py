@@ -8,6 +8,7 @@ from typing import Any
 
 from mmdb.arguments import check_flag, check_whole, is_number
 from mmdb.data.dataset import StoredDataset, dataset_of, find_dataset
+from mmdb.data.functions import find_functions
 from mmdb.data.names import reference_of
 from mmdb.data.refresh import refresh_dataset
 from mmdb.data.replay_sample import sample_since, version_seen
@@ -26,6 +27,7 @@ from mmdb.server.model_functions import find_predictor
 from mmdb.server.sample import same_rows
 from mmdb.store.models import registry
 from mmdb.store.models.model_rows import SavedModel, find_members, find_model, model_of
+from mmdb.train.candidate.measures import parse_measure
 from mmdb.train.drive.run_creation import create_run
 from mmdb.train.ledger.run_options import SAME
 from mmdb.train.replay.mean_saving import save_better_mean
@@ -208,7 +210,8 @@ def end_retraining(
 ) -> list[dict[str, Any]]:
     """Save what a run of `begin_retraining` came to, judge it, and let an alias point at it.
 
-    The new version is kept whatever the gate says. Called again, it returns what it said.
+    The new version is kept whatever the gate says. Called again, it returns what it said where it
+    passed, and judges the version that there is by the gate of this call where it did not.
 
     Args:
         gate: see `mmdb.judge.gate.Gate`.
@@ -226,17 +229,22 @@ def end_retraining(
         )
     row = found[0]
     require_owner(connection, "model", row["model"], row["model_id"])
-    if row["ended"]:
+    is_done = row["passed"] and (alias is None or row["alias"] is not None)
+    if row["ended"] and (is_done or row["new_model"] is None):  # which may have been dropped
         return [_told(row)]
-    best = connection.rows(_RUNS.best_candidate, name=run)
-    if not best or not row["is_trained"]:
-        raise RunFailed(f"Run {run!r} is not trained.", hint="Train it first, or again.")
     old = model_of(connection, row["model_id"])
-    best_id = best[0]["candidate_id"]
-    saved = save_better_mean(connection, run, best_id, old.name)
-    saved = saved or save_on_either_side(connection, best_id, old.name)
+    if row["ended"]:
+        saved = find_model(connection, row["new_model"])
+    else:
+        best = connection.rows(_RUNS.best_candidate, name=run)
+        if not best or not row["is_trained"]:
+            raise RunFailed(f"Run {run!r} is not trained.", hint="Train it first, or again.")
+        best_id = best[0]["candidate_id"]
+        kept = save_better_mean(connection, run, best_id, old.name)
+        kept = kept or save_on_either_side(connection, best_id, old.name)
+        saved = model_of(connection, kept["model_id"])
     with connection.transaction():
-        new, reason = calibrated_alike(backend, model_of(connection, saved["model_id"]), old)
+        new, reason = calibrated_alike(backend, saved, old)
         said = _judged(backend, old, new, row, asked)
         if reason:
             said |= {"passed": False, "reason": f"{reason} {said['reason']}"}
@@ -246,9 +254,23 @@ def end_retraining(
     return [_told(connection.rows(_Q.find_retraining, name=run)[0])]
 
 
+def check_metric(connection: Connection, run: str, gate: Gate) -> None:
+    """Refuse a gate whose metric there is not, before its run is trained.
+
+    Raises:
+        InvalidOption
+    """
+    (row,) = connection.rows(_Q.find_retraining, name=run)
+    if gate.metric not in (None, row["objective"]):
+        dataset_id = model_of(connection, row["model_id"]).dataset_id
+        assert dataset_id is not None  # as `begin_retraining` has found
+        targets = dataset_of(connection, dataset_id).decoding.targets
+        parse_measure(gate.metric, targets, find_functions(connection))
+
+
 def calibrated_alike(backend: Backend, new: SavedModel, old: SavedModel) -> tuple[SavedModel, str]:
     """Return a new model calibrated as the old one is; or as it is, with the reason."""
-    if old.calibration is None:
+    if old.calibration is None or new.calibration is not None:
         return new, ""
     try:
         return calibrate_again(backend, new, old), ""
@@ -266,10 +288,10 @@ def _judged(
     mapped = row_map(predictors[1].decoding, predictors[0].decoding)
     if mapped.outputs or mapped.class_doubts:
         return said | {"passed": False, "reason": "It predicts other classes, as labels have come."}
-    metric = gate.metric or row["metric"]
+    metric = gate.metric or row["objective"]
     if metric is None:
         return said | {"passed": False, "reason": "The dataset holds out nothing to compare on."}
-    asked = None if metric == row["metric"] else [metric]
+    asked = None if metric == row["objective"] else [metric]
     meterings = [Metering(connection, one, asked) for one in predictors]
     samples = same_rows(connection, predictors, row["dataset"])
     if samples[0].slice is None:
@@ -309,7 +331,7 @@ def _promoted(
     """Let an alias point at a new version, unless somebody has moved it meanwhile."""
     found = connection.rows(load("registry").find_alias, model=old.name, alias=alias)
     at = found[0]["version"] if found else None
-    if at not in (None, old.version):
+    if at not in (None, old.version, new.version):
         told = f"It passes, but alias {alias!r} is at version {at} meanwhile, and stays there."
         return {"passed": False, "reason": told}
     registry.set_alias(connection, old.name, new.version, alias)
@@ -335,13 +357,14 @@ def retrain(
     """Retrain a model, judge it, and promote it; see `begin_retraining` and `end_retraining`."""
     from mmdb.server.run_functions import train_to_its_end
 
-    Gate.parse(None if gate is None else json_object(gate, "gate"))
+    parsed = Gate.parse(None if gate is None else json_object(gate, "gate"))
     asked = reference_of(model)
     alias = alias or (asked.alias if asked else None)
     (begun,) = begin_retraining(backend, model, mode, replay, epochs, refresh)
     if begun["run"] is None:
         empty = dict.fromkeys(("new_model", "metric", "old_value", "new_value", "chance", "alias"))
         return empty | begun | {"passed": False, "moved": None}
+    check_metric(backend.connection, begun["run"], parsed)
     backend.pause()  # what trains it sees it only now
     train_to_its_end(backend, begun["run"], workers)
     (ended,) = end_retraining(backend, begun["run"], gate, alias)

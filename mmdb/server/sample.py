@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from mmdb.data.assembly import Values, assemble
-from mmdb.data.column_layout import SPLIT
+from mmdb.data.column_layout import SPLIT, check_finite, check_weights, zeros_and_ones
 from mmdb.data.dataset import StoredDataset, dataset_of, find_dataset
-from mmdb.data.decoding import Decoding, Label, class_text
-from mmdb.data.matching import Reordering, unseen
+from mmdb.data.decoding import Decoding, Label
+from mmdb.data.matching import MISSING, KnownClasses, Reordering, unseen
 from mmdb.data.names import is_dataset
 from mmdb.data.pack import next_tokens
 from mmdb.data.packing import in_order, packed
@@ -204,7 +204,7 @@ def _of_query(
     if not outputs:
         return PredictedRows(outputs=(), labels=(torch.empty(0),))
     weights = [batch[_WEIGHT] for batch in others if weight is not None]
-    return PredictedRows(
+    found = PredictedRows(
         outputs=_joined(outputs),
         labels=_joined(labels),
         weight=torch.from_numpy(np.concatenate(weights)) if weights else None,
@@ -212,6 +212,26 @@ def _of_query(
         by=[value for batch in others for value in batch.get(_BY, ())],
         values={name: _one(batch[name] for batch in values) for name in (values or [{}])[0]},
     )
+    regressed = {
+        one.name: y
+        for one, y in zip(decoding.labels, found.labels, strict=True)
+        if one.task == "regression"
+    }
+    check_numbers(regressed, weight, found.weight)
+    return found
+
+
+def check_numbers(labels: Mapping[str, Tensor], name: str | None, weight: Tensor | None) -> None:
+    """Refuse labels of regressions, and weights, that a dataset cannot have either.
+
+    Raises:
+        NotFinite; DataError: a weight is below 0.
+    """
+    numbers = dict(labels)
+    if name is not None and weight is not None:
+        check_weights(name, weight.numpy())
+        numbers[name] = weight
+    check_finite({name: int((~y.float().isfinite()).sum()) for name, y in numbers.items()})
 
 
 def _weight_there(connection: Connection, decoding: Decoding, query: str) -> str | None:
@@ -274,10 +294,13 @@ def _labels(decoding: Decoding, batch: Mapping[str, Any]) -> Iterator[Tensor]:
         values = batch[f"{_LABEL} {place}"]
         if label.classes is not None:
             values = _places(label, values)
-        elif label.task == "multilabel" and values.shape[1] != label.width:
-            raise InvalidInput(
-                f"Label {label.name!r} has {values.shape[1]} values; the model has {label.width}."
-            )
+        elif label.task == "multilabel":
+            if values.shape[1] != label.width:
+                raise InvalidInput(
+                    f"Label {label.name!r} has {values.shape[1]} values; "
+                    f"the model has {label.width}."
+                )
+            values = zeros_and_ones(label.name, values)
         yield torch.from_numpy(np.require(values, requirements="W"))
 
 
@@ -288,8 +311,8 @@ def _places(label: Label, values: Sequence[str]) -> np.ndarray:
         InvalidInput
     """
     assert label.classes is not None
-    known = {class_text(value): place for place, value in enumerate(label.classes)}
-    try:
-        return np.fromiter((known[value] for value in values), np.int64, len(values))
-    except KeyError as error:
-        raise unseen(label, error.args[0]) from None
+    known = KnownClasses(label.classes)
+    places = np.fromiter((known[value] for value in values), np.int64, len(values))
+    if (places == MISSING).any():
+        raise unseen(label, values[int(places.argmin())])
+    return places

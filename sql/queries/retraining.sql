@@ -31,6 +31,7 @@ SELECT
     m.name || '@' || m.version::text AS model,
     n.name || '@' || n.version::text AS new_model,
     coalesce(t.metric, r.metric) AS metric,
+    r.metric AS objective,
     t.old_value,
     t.new_value,
     t.chance,

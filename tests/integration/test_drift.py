@@ -107,6 +107,29 @@ def test_labels_that_are_not_known_or_new_are_no_error(db: mmdb.Database) -> Non
     assert {role for _, role in found} == {"feature", "prediction"}
 
 
+@pytest.mark.parametrize("metric", ["f1", "balanced_accuracy"])
+def test_a_class_that_one_side_lacks_is_no_drift_of_a_mean(db: mmdb.Database, metric: str) -> None:
+    query = (
+        "SELECT id, a, b, CASE WHEN n > 0.48 THEN 'rare' ELSE buys END AS y,"
+        " CASE WHEN id % 4 = 0 AND n <= 0.48 THEN 'validation' ELSE 'train' END AS part FROM visit"
+    )
+    options = {"roles": {"id": "key"}, "split": {"by": "column", "column": "part"}}
+    db.create_dataset(metric, query, label="y", options=options)
+    settings: dict[str, Any] = {
+        "epochs": 3,
+        "options": {"metric": metric},
+        "search": {"space": {"lr": [0.05]}},
+    }
+    run = db.create_run(metric, dataset=metric, architecture="linear", **settings)
+    run.train(workers=1)
+    assert db.evaluate(metric, query)[metric] < 0.7  # of three classes, one of them never guessed
+    row = _said(db.drift(metric, query))[metric, "metric"]
+    assert abs(row["value_before"] - row["value_now"]) < 0.1 and not row["drifted"]
+    other = query.replace("THEN 'rare'", "THEN 'yes' WHEN b > 0 THEN 'no'")
+    row = _said(db.drift(metric, other))[metric, "metric"]
+    assert row["value_now"] < row["value_before"] - 0.1 and row["drifted"]
+
+
 def test_calls_are_kept_with_their_answers(db: mmdb.Database) -> None:
     moved = FRESH.replace("*", "a + 1 AS a, b, buys")
     answers = [db.drift("buys", query) for query in (FRESH, moved, moved)]

@@ -263,6 +263,11 @@ def test_models_of_several_labels_at_once_are_compared(db: mmdb.Database) -> Non
     rows = db.compare_models("tags_1", "tags_2", query)
     assert {row["metric"] for row in rows} == {"f1_macro", "hamming"}
     assert rows[0]["a_value"] == db.evaluate("tags_1", query)["f1_macro"]
+    for label in ("2 * late::int", "late::int - 1", "'NaN'::real"):
+        other = query.replace("1 - late::int", label)
+        for call in (db.evaluate, db.drift):
+            with pytest.raises(errors.InvalidOption, match="several labels are each 0 or 1"):
+                call("tags_1", other)
 
 
 def test_weights_of_the_query_count(db: mmdb.Database) -> None:
@@ -283,6 +288,51 @@ def test_weights_of_the_query_count(db: mmdb.Database) -> None:
     assert sum(r["rows"] for r in db.confusion_matrix("weighed", bare)) == len(right)
     assert db.roc_curve("weighed", bare) and db.importance("weighed", bare, repeats=1)
     assert db.compare_models("weighed", "late", bare)[0]["a_value"] == pytest.approx(wanted)
+    # Rows that weigh 0 are as none: the class has no curve, and the accuracy is the others'.
+    none = query.replace("many", "CASE WHEN late THEN 0 ELSE many END AS many")
+    recall = db.evaluate("weighed", query.replace("visit", "visit WHERE NOT late"))["accuracy"]
+    assert db.evaluate("weighed", none)["accuracy"] == pytest.approx(recall)
+    with pytest.raises(errors.InvalidInput, match="positive class"):
+        db.roc_curve("weighed", none)
+    for weight, says in (
+        ("-many", "holds the weight -"),
+        ("'NaN'::float", r"many \(3 rows\)"),
+        ("1e300", r"many \(3 rows\)"),
+    ):
+        wrong = query.replace("many", f"CASE WHEN id < 4 THEN {weight} ELSE many END AS many")
+        for call in (db.evaluate, db.confusion_matrix, db.drift):
+            with pytest.raises(errors.DataError, match=says):
+                call("weighed", wrong)
+
+
+def test_a_label_that_is_no_number_is_refused(db: mmdb.Database) -> None:
+    query = ASKED.replace("*", "a, b, c, place, CASE id WHEN 201 THEN {} ELSE delay END AS delay")
+    for value in ("'NaN'::float", "'Infinity'::float", "1e300"):
+        asked = query.format(value)
+        for call in (
+            lambda q: db.evaluate("delay", q, by="place"),
+            lambda q: db.compare_models("delay", "delay", q),
+            lambda q: db.importance("delay", q),
+        ):
+            with pytest.raises(errors.NotFinite, match=r"delay \(1 rows\)"):
+                call(asked)
+
+
+@pytest.mark.parametrize("kind", ["double precision", "real", "numeric(9, 2)", "integer", "text"])
+def test_a_class_is_known_whatever_number_it_is(db: mmdb.Database, kind: str) -> None:
+    query = "SELECT a, b, c, CAST(CASE WHEN late THEN 2000000 ELSE 0 END AS {}) AS y FROM visit"
+    known = query.format("double precision")
+    if not db.sql("SELECT 1 FROM mmdb.dataset WHERE name = 'numbers'"):
+        db.create_dataset("numbers", known, label="y", options={"task": "classification"})
+        torch.manual_seed(4)
+        db.save("numbers", linear((3,), 2), architecture="linear", dataset="numbers")
+    asked = query.format(kind)
+    assert db.evaluate("numbers", asked) == db.evaluate("numbers", known)
+    rows = db.drift("numbers", asked)
+    assert not any(row["drifted"] for row in rows) and "metric" in {row["role"] for row in rows}
+    with pytest.raises(errors.InvalidInput, match=r"'y' has the value '0\.5") as refused:
+        db.evaluate("numbers", "SELECT a, b, c, 0.5 AS y FROM visit")
+    assert "it knows 0, 2000000" in str(refused.value.hint)
 
 
 BAD = [
@@ -311,6 +361,15 @@ def test_what_cannot_be_judged_says_what_to_do(
         db.evaluate("late", data, **options)
     assert getattr(raised.value, "hint", "")
     assert db.sql("SELECT count(*) AS n FROM mmdb.evaluation") == before
+
+
+def test_of_a_model_that_predicts_nan_the_rows_are_not_blamed(db: mmdb.Database) -> None:
+    module = db.recover("delay")
+    for parameter in module.parameters():
+        parameter.data.fill_(math.nan)
+    db.save("nans", module, parent="delay", dataset="delay")
+    with pytest.raises(errors.InvalidInput, match="nans@1 predicts NaN for all of these rows"):
+        db.evaluate("nans", ASKED)
 
 
 def test_a_model_without_columns_says_what_to_do(db: mmdb.Database) -> None:
@@ -389,8 +448,9 @@ def test_times_that_python_has_not_are_explained_as_text(db: mmdb.Database) -> N
 def test_what_cannot_be_explained_says_so(db: mmdb.Database) -> None:
     with pytest.raises(errors.InvalidOption, match="no method 'guess'"):
         db.explain_predict("late", ASKED, key="id", method="guess")
-    with pytest.raises(errors.InvalidInput, match="lacks"):
-        db.explain_predict("late", ASKED, key="id", baseline={"a": 1})
+    for baseline, named in (({"a": 1}, "lacks b, c"), ({}, "lacks a, b, c")):
+        with pytest.raises(errors.InvalidInput, match=named):
+            db.explain_predict("late", ASKED, key="id", baseline=baseline)
     with pytest.raises(errors.InvalidOption, match="no metric"):
         db.importance("late", ASKED, metric="rmse")
     with pytest.raises(errors.InvalidOption, match="without other columns"):

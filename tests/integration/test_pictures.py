@@ -99,6 +99,16 @@ def test_stored_pixels_are_those_that_pillow_decodes(db: mmdb.Database) -> None:
     assert stored == expected
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_sixteen_bits_of_gray_become_eight(channels: int) -> None:
+    values = np.array([[0, 128, 129, 255], [256, 1000, 40_000, 65_535]], np.uint16)
+    sink = io.BytesIO()
+    Image.fromarray(values).save(sink, "PNG")
+    given = picture_transform({"size": [2, 4], "channels": channels})
+    expected = np.rint(values / 257).reshape(1, -1).repeat(channels, 0)
+    assert (decode(given, sink.getvalue()) == expected.reshape(-1)).all()
+
+
 def test_a_jpeg_that_is_halved_as_it_is_decoded_looks_as_one_that_is_not() -> None:
     steps = np.linspace(0, 6, 256)
     pixels = (np.sin(steps)[:, None, None] + np.cos(steps * [[1], [2], [3]]).T[None]) * 60 + 128

@@ -228,7 +228,18 @@ def test_a_gate_stops_what_is_worse_and_an_alias_goes_back(db: mmdb.Database) ->
     assert db.sql("SELECT version FROM mmdb.model_alias") == [{"version": 1}]
     with pytest.raises(errors.AliasNotFound):
         db.rollback_alias("m", "live")
-    db.set_alias("m", "live", version=2)
+    # Another gate judges the version that there is, and its verdict is the one that is kept.
+    again = db.retrain("m@live", mode="scratch", gate={"metric": "auc", "at_least": 1}, workers=1)
+    assert (again["new_model"], again["metric"], again["passed"]) == ("m@2", "auc", False)
+    own = db.retrain("m@1", mode="scratch", gate={"at_least": -1.0}, workers=1)
+    assert (own["metric"], own["passed"], own["alias"]) == ("accuracy", True, None)
+    asked = {"run": own["run"], "gate": '{"at_least": -1}'}
+    (moved,) = db._call("end_retraining", **asked, alias="live")
+    assert moved == {**own, "alias": "live"}
+    (kept,) = db._call("end_retraining", **asked | {"gate": None}, alias="live")
+    assert kept == moved and db.sql("SELECT new_model, alias FROM mmdb.retraining_overview") == [
+        {"new_model": "m@2", "alias": "live"}
+    ]
     assert db.rollback_alias("m", "live") == "m@1"
     with pytest.raises(errors.AliasNotFound):
         db.rollback_alias("m", "live")
@@ -268,6 +279,9 @@ def test_what_cannot_be_retrained_is_refused(db: mmdb.Database) -> None:
     ):
         with pytest.raises(errors.InvalidOption):
             db.retrain("m", **wrong)
+    with pytest.raises(errors.InvalidOption, match="no metric 'acuracy'"):
+        db.retrain("m", mode="scratch", gate={"metric": "acuracy"})
+    assert db.sql("SELECT count(*) AS n FROM mmdb.hop_timeline WHERE run <> 'm'") == [{"n": 0}]
     with pytest.raises(errors.ModelNotFound):
         db.retrain("nothing")
     with pytest.raises(errors.RunNotFound):

@@ -309,13 +309,20 @@ def test_a_row_that_does_not_fit_is_refused(db: mmdb.Database) -> None:
     refused: list[tuple[Any, str]] = [
         ([1.0, 2.0], "no list of numbers"),
         ({"id": 3, "a": 1.0}, "review"),
+        ({}, "row lacks id, a, review"),
         (ROW | {"review": 7}, "'review' holds 7"),
         (ROW | {"a": "x"}, "'a'"),
         (ROW | {"a": 1e300}, "finite"),
+        (ROW | {"a": "\u0661.\u0665"}, "'a' holds '\u0661.\u0665', not numbers"),
     ]
     for given, named in refused:
         with pytest.raises(errors.InvalidInput, match=named):
             db.predict("m", given)
+    if db.connection.engine == "postgres":  # DuckDB's cast reads it as 15
+        with pytest.raises(errors.InvalidInput, match="'a' holds '1_5'"):
+            db.predict("m", ROW | {"a": "1_5"})
+    with pytest.raises(errors.MmdbError, match="row lacks id, a, review"):
+        db.sql("SELECT mmdb.predict('m', '{}') AS p")
 
 
 def test_a_tokenizer_that_is_not_registered_is_never_imported(db: mmdb.Database) -> None:

@@ -354,6 +354,11 @@ _OF_GUESSES = (
 )
 #: Metrics of classes that look at nothing but which one is guessed.
 OF_GUESSES = frozenset(of.__name__ for of in _OF_GUESSES)
+#: Metrics of more than two classes that are means over those of which there are rows, or guesses.
+OF_CLASSES = frozenset(
+    of.__name__
+    for of in (balanced_accuracy, f1, precision, recall, jaccard, auc, average_precision)
+)
 
 METRICS: dict[str, MetricSpec] = {
     **{of.__name__: _only("classification", of, maximize=True) for of in _OF_GUESSES},
