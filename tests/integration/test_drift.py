@@ -115,19 +115,18 @@ def test_a_class_that_one_side_lacks_is_no_drift_of_a_mean(db: mmdb.Database, me
     )
     options = {"roles": {"id": "key"}, "split": {"by": "column", "column": "part"}}
     db.create_dataset(metric, query, label="y", options=options)
-    settings: dict[str, Any] = {
-        "epochs": 3,
-        "options": {"metric": metric},
-        "search": {"space": {"lr": [0.05]}},
-    }
-    run = db.create_run(metric, dataset=metric, architecture="linear", **settings)
+    run = db.create_run(
+        metric, dataset=metric, architecture="linear", search=_SPACE,
+        epochs=12, options={"metric": metric},
+    )  # fmt: skip
     run.train(workers=1)
     assert db.evaluate(metric, query)[metric] < 0.7  # of three classes, one of them never guessed
     row = _said(db.drift(metric, query))[metric, "metric"]
-    assert abs(row["value_before"] - row["value_now"]) < 0.1 and not row["drifted"]
+    assert row["value_before"] == db.evaluate(metric, metric)[metric]
+    assert row["value_now"] > 0.9 and not row["drifted"]
     other = query.replace("THEN 'rare'", "THEN 'yes' WHEN b > 0 THEN 'no'")
     row = _said(db.drift(metric, other))[metric, "metric"]
-    assert row["value_now"] < row["value_before"] - 0.1 and row["drifted"]
+    assert row["value_now"] < 0.8 and row["drifted"]
 
 
 def test_calls_are_kept_with_their_answers(db: mmdb.Database) -> None:

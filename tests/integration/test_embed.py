@@ -163,6 +163,21 @@ def test_of_a_tabular_network_it_is_what_its_head_reads(db: mmdb.Database) -> No
     db.sql("DROP TABLE e2")
 
 
+@pytest.mark.parametrize("search", [{}, {"space": {"freeze_up_to": "columns"}}])
+def test_members_of_which_the_probabilities_are_the_mean_are_followed(
+    db: mmdb.Database, search: dict[str, Any]
+) -> None:
+    arguments = {"hidden": [6], "ensemble": 3, "averages": "probabilities"}
+    architecture = {"factory": "tabular", "arguments": arguments}  # of a run that names none
+    run = db.create_run("run", dataset="c", architecture=architecture, epochs=1, search=search)
+    run.train(workers=1)
+    if not search:
+        (row,) = db.sql("SELECT a, b FROM points WHERE id = 1")
+        db.embed_into("run", MIXED, "e")
+        assert db.embed("run", dict(row)) == pytest.approx(written(db)[0], abs=1e-6)
+    db.drop_run("run")
+
+
 def test_the_type_is_the_engines_and_the_call_is_recorded(db: mmdb.Database) -> None:
     db.embed_into("m", ROWS, "e", key="id", normalized=True)
     lengths = np.linalg.norm(written(db), axis=1)
