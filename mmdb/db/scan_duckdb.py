@@ -47,8 +47,8 @@ def prepare_duckdb(session: Any, statement: str) -> None:
             try:
                 session.execute(f"EXPLAIN {statement}")
             except Exception as error:
-                if type(error).__name__ != "ParserException":  # TRUNCATE cannot be explained
-                    raise
+                if errors.stops_the_caller(error) or type(error).__name__ != "ParserException":
+                    raise  # TRUNCATE cannot be explained
 
 
 def columns_duckdb(session: Any, select: str) -> list[tuple[str, ColumnType]]:

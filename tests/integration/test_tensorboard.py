@@ -37,6 +37,7 @@ def db(database_url: str) -> Iterator[Database]:
         writer.epoch(1, 0, float("nan"))
         insert(opened, "candidate_event", candidate_id=writer.candidates[1], event="failed")
         writer.epoch(3, 0, 0.5)
+        writer.decide(("start", 3, 3))
         yield opened
 
 
