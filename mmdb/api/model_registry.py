@@ -1,4 +1,4 @@
-"""What people say about models, and who may use what: tags, aliases, notes, rights."""
+"""Tags, aliases and notes of models, and who may use what."""
 
 from __future__ import annotations
 

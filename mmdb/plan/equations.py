@@ -252,7 +252,7 @@ def asynchronous_rate(
     link: Link,
     update_byte_s: float,
 ) -> Floats:
-    """Return steps a second of all workers together, none of which waits for another.
+    """Return how many steps a second all workers do together without waiting for each other.
 
     min(W / (compute + 2 (a + S / B)), p B / (2 S), p / (S u)): the workers, the servers' links, or
     their updates, whichever is the slowest.

@@ -1,4 +1,4 @@
-"""What reports of runs and models read: through the views alone, all of it as of one moment."""
+"""Reads what reports of runs and models show, through the views alone, as of one moment."""
 
 from __future__ import annotations
 

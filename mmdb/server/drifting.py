@@ -181,7 +181,7 @@ _Key = tuple[str, str]
 
 
 class _KeptRows:
-    """What is kept of rows: each column's numbers, or how many rows have each text."""
+    """Keeps of rows each column's numbers, or how many rows have each text."""
 
     def __init__(self, predictor: Predictor, *, has_labels: bool) -> None:
         self._predictor, self.count = predictor, 0

@@ -36,7 +36,7 @@ _EMPTIED = "No row to train on is left."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgettingAction:
-    """What becomes of one thing that forgotten rows have reached.
+    """What is done to one partition, run or model that forgotten rows have reached.
 
     Attributes:
         entity: as `lineage` takes it.
@@ -106,7 +106,7 @@ def forget(
 
 
 class _Reached:
-    """What rows that are forgotten have reached."""
+    """The datasets, runs and models that forgotten rows have reached."""
 
     def __init__(self, connection: Connection, newest: StoredDataset, erasure: Erasure) -> None:
         self._connection, self._newest, self.erasure = connection, newest, erasure
