@@ -229,12 +229,13 @@ def require_author(connection: Connection, name: str, dataset_id: int) -> None:
     """
     if connection.engine != "postgres":
         return
-    for row in connection.rows(_Q.find_query_owner, dataset_id=dataset_id):
-        owner = row["owner"]
-        raise RightsMissing(
-            f"The query of dataset {name!r} is {owner}'s, and would run with your rights.",
-            hint=f"Ask {owner}, or a member of that role who is no superuser.",
-        )
+    for row in connection.rows(_Q.find_author, dataset_id=dataset_id):
+        author = row["owner"]
+        if connection.rows(_Q.find_stranger, author=author):
+            raise RightsMissing(
+                f"The query of dataset {name!r} is {author}'s, and would run with your rights.",
+                hint=f"Ask {author}, or a member of that role who is no superuser.",
+            )
 
 
 def check_bytes(connection: Connection) -> None:

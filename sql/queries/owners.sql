@@ -307,17 +307,23 @@ WHERE
     AND NOT mmdb.caller_is('mmdb_admin')
     AND NOT has_schema_privilege('mmdb', 'CREATE');
 
--- name: find_query_owner
--- Whose a dataset's query is, where it is not the caller's to run: it would read and do whatever the caller may. A superuser,
--- who is a member of every role, runs its own, and those of the team that it says it acts for; those of superusers and of the
--- owner of schema mmdb, who may do more than the caller, everybody does.
+-- name: find_author
+-- Whose a dataset's query is, where it is not the caller's, everybody's, or of the team that the caller says it acts for.
 SELECT d.owner
 FROM mmdb.dataset AS d
 WHERE
     d.dataset_id = %(dataset_id)s::bigint
-    AND coalesce(d.owner, 'public') NOT IN ('public', mmdb.caller()::text, coalesce(current_setting('mmdb.team', TRUE), ''))
-    AND (
-        NOT coalesce(pg_has_role(mmdb.caller(), to_regrole(quote_ident(d.owner)), 'MEMBER'), FALSE)
+    AND coalesce(d.owner, 'public') NOT IN ('public', mmdb.caller()::text, coalesce(current_setting('mmdb.team', TRUE), ''));
+
+-- name: find_stranger
+-- An author whose query is not the caller's to run: it would read and do whatever the caller may. A superuser, who is a member
+-- of every role, runs its own; those of superusers and of the owner of schema mmdb, who may do more than the caller, everybody
+-- does. No table of mmdb is in it: Citus sends such a statement on as text in which the view is the table that none may read.
+SELECT a.author
+FROM (SELECT %(author)s::text AS author) AS a
+WHERE
+    (
+        NOT coalesce(pg_has_role(mmdb.caller(), to_regrole(quote_ident(a.author)), 'MEMBER'), FALSE)
         OR EXISTS (
             SELECT 1 FROM pg_catalog.pg_roles AS r
             WHERE r.rolname = mmdb.caller() AND r.rolsuper
@@ -325,5 +331,5 @@ WHERE
     )
     AND NOT EXISTS (
         SELECT 1 FROM pg_catalog.pg_roles AS r
-        WHERE r.rolname = d.owner AND (r.rolsuper OR has_schema_privilege(r.oid, 'mmdb', 'CREATE'))
+        WHERE r.rolname = a.author AND (r.rolsuper OR has_schema_privilege(r.oid, 'mmdb', 'CREATE'))
     );
