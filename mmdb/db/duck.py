@@ -93,6 +93,10 @@ class DuckConnection:
             names = [column[0] for column in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
+    def log_up_to(self, size: int) -> None:
+        """Let the log grow to so many bytes before what is new in it is written into the file."""
+        self.script(f"SET GLOBAL checkpoint_threshold = '{size} bytes'")
+
     def shut_in(self) -> None:
         """Let no view in the file read another file: somebody else may have made it."""
         self.script("SET enable_external_access = false")
@@ -306,6 +310,8 @@ _BATCH = "mmdb_batch"
 
 #: Bytes of a transaction from which they are written to the file at once, and not to its log.
 _LOGGED_BYTES = 32 << 20
+#: Bytes of the log after which it is written into the file, unless `log_up_to` says otherwise.
+LOG_BYTES = 16 << 20
 
 #: DuckDB names a database after its file; one named mmdb would hide the schema of that name.
 _ALIAS = "mmdb_file"

@@ -144,12 +144,16 @@ def capacity(slowdown: tuple[float, ...], workers: int) -> float:
     return max((k + 1) / slowdown_at(slowdown, k + 1) for k in range(workers))
 
 
-def slowdown_at(slowdown: tuple[float, ...], busy: int) -> float:
+def slowdown_at(slowdown: tuple[float, ...], busy: float) -> float:
     """Return by which factor work takes longer where so many workers of a node are busy.
 
-    Beyond what is known the last factor holds on.
+    Beyond what is known the last factor holds on. Between two numbers of workers work goes on at
+    the one's pace for a part of the time, and then at the other's.
     """
-    return slowdown[min(max(busy, 1), len(slowdown)) - 1]
+    busy = min(max(busy, 1), len(slowdown))
+    fewer = int(busy)
+    factor, part = slowdown[fewer - 1], busy - fewer
+    return 1 / ((1 - part) / factor + part / slowdown[fewer]) if part else factor
 
 
 #: Bytes of a bucket of gradients that travels while others are still computed (torch's DDP).

@@ -229,7 +229,7 @@ def plan(
     now = stamp_here(connection.engine, datetime.now(UTC))
     known = known_profile(connection, now)
     here = _machine(known.profile, now.machine, options)
-    hops = hops_like(connection, run, now)
+    hops = hop_history.with_busy(hops_like(connection, run, now))
     own, turns = own_first(run, hops, turns_on(connection, now))
     see = partial(
         observed,

@@ -97,6 +97,39 @@ def measured(
     return {like: one for like, one in found.items() if one is not None}
 
 
+def with_busy(rows: list[Row]) -> list[Row]:
+    """Return hops with the mean of the workers that were busy meanwhile as their `workers`.
+
+    A run whose candidates take unlike times has workers that wait for a partition, and the hop that
+    they wait for is done as if it were alone. Of a run that has candidates of which there are no
+    hops here it is not known; theirs stay as they are.
+
+    Args:
+        rows: as `find_measured` returns them.
+    """
+    found, by_run = list(rows), defaultdict[int, list[int]](list)
+    for place, row in enumerate(rows):
+        by_run[row["run_id"]].append(place)
+    for places in by_run.values():
+        hops = [rows[place] for place in places]
+        if len({hop["candidate_id"] for hop in hops}) < (hops[0]["candidates"] or 0):
+            continue
+        first = min(hop["started"] for hop in hops)
+        begun, ended = (np.array([h[key] for h in hops]) - first for key in ("started", "finished"))
+        at_end, at_begin = (_since(t, begun) - _since(t, ended) for t in (ended, begun))
+        busy = (at_end - at_begin) / np.maximum(ended - begun, 1e-9)
+        for place, workers in zip(places, busy.tolist(), strict=True):
+            found[place] = {**rows[place], "workers": workers}
+    return found
+
+
+def _since(when: NDArray[np.float64], times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the seconds that have passed at some moments since all times before them, summed."""
+    times = np.sort(times)
+    before = np.searchsorted(times, when)
+    return np.asarray(when * before - np.append(0.0, times.cumsum())[before])
+
+
 def own_first(run: PlannedRun, rows: list[Row], turns: list[Row]) -> tuple[list[Row], list[Row]]:
     """Return hops and turns without those of other runs that say what a run's own say.
 

@@ -123,6 +123,7 @@ SELECT
         WHEN s.workers < s.candidates THEN s.workers
         ELSE s.candidates
     END AS workers,
+    s.candidates,
     s.starts,
     r.options ->> 'stack' AS stack,
     coalesce(k.strategy, CASE WHEN r.strategy = 'auto' THEN 'mop' ELSE r.strategy END) AS strategy,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from mmdb.db.connection import Connection, Row
+from mmdb.db.duck import LOG_BYTES, DuckConnection
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
@@ -25,6 +26,8 @@ from mmdb.train.values.runtime import start_without_signals
 
 #: Bytes that are not worth a vacuum.
 LEAST_BYTES = 1 << 20
+#: States that DuckDB's log holds before they are written into the file, and its bytes at most.
+LOGGED_STATES, MOST_LOGGED = 20, 1 << 30
 
 
 class Janitor:
@@ -33,10 +36,14 @@ class Janitor:
     PostgreSQL's own vacuum looks at a table once a minute at most; within a minute, hops can write
     the states of all candidates many times over. The login must own the tables or the database, or
     on PostgreSQL 17 have MAINTAIN on them; else PostgreSQL skips them and autovacuum does it.
+
+    DuckDB writes its log into the file after a state or two where they are large, while all workers
+    wait. As few states are kept, most need not be written once more if it does so more seldom.
     """
 
     def __init__(self, connection: AnyConnection) -> None:
         self._url = connection.url if isinstance(connection, PostgresConnection) else None
+        self._file = connection if isinstance(connection, DuckConnection) else None
         self._largest = LEAST_BYTES
         self._written = 0
         self._due, self._closed = threading.Event(), threading.Event()
@@ -44,19 +51,25 @@ class Janitor:
 
     def wrote(self, rows: Iterable[Row]) -> None:
         """Count the checkpoints that hops have left: each takes the place of an older one."""
-        if self._url is None:
-            return
+        largest = self._largest
         for row in rows:
             size = row.get("state_bytes") or 0
             self._largest = max(self._largest, size)
             self._written += size
-        if self._written >= self._largest:
+        if self._file is not None:
+            if self._largest > largest:
+                wanted = min(LOGGED_STATES * self._largest, MOST_LOGGED)
+                self._file.log_up_to(max(wanted, LOG_BYTES))
+        elif self._written >= self._largest:
             self._written = 0
             self._begin()
             self._due.set()
 
     def close(self) -> None:
         """Stop; a vacuum under way is waited for."""
+        if self._file is not None:
+            with suppress(MmdbError):  # the file may be gone
+                self._file.log_up_to(LOG_BYTES)
         self._closed.set()
         self._due.set()
         if self._thread is not None:

@@ -142,6 +142,7 @@ def test_workers_that_slow_each_other_down_are_worth_less() -> None:
     assert capacity((1.0, 4.0), 2) == 1, "a second worker would only disturb"
     assert capacity((1.0, 1.6), 2) == pytest.approx(1.25)
     assert slowdown_at((1.0, 1.5), 7) == 1.5
+    assert slowdown_at((1.0, 1.5), 1.75) == pytest.approx(4 / 3), "3 s of 4 were beside another"
 
 
 @given(st.floats(0.01, 1e5), st.floats(0, 0.5))

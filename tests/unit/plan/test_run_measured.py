@@ -3,9 +3,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
-from mmdb.plan.hop_history import GroupRound, measured, median_of_runs
+from mmdb.plan.hop_history import GroupRound, measured, median_of_runs, with_busy
 from mmdb.plan.planned_run import cost_key
 
 CONFIG = {"lr": 0.1, "batch_size": 10, "optimizer": "adam"}
@@ -43,6 +44,35 @@ def of_batch(size: int, seconds: float) -> dict[str, Any]:
     """Return a hop of ten steps of a size."""
     config = json.dumps(CONFIG | {"batch_size": size})
     return hop(config=config, row_count=10 * size, compute_s=10 * seconds, total_s=20.0)
+
+
+def test_hops_know_how_many_workers_were_busy_meanwhile() -> None:
+    draw = np.random.default_rng(0)
+    hops = [
+        hop(run_id=k % 3, candidate_id=k % 6, candidates=2, started=a, finished=a + draw.random())
+        for k, a in enumerate(1.7e9 + draw.uniform(0, 9, 60))
+    ]
+    for one, found in zip(hops, with_busy([dict(one) for one in hops]), strict=True):
+        overlaps = (
+            min(one["finished"], other["finished"]) - max(one["started"], other["started"])
+            for other in hops
+            if other["run_id"] == one["run_id"]
+        )
+        busy = sum(max(0.0, s) for s in overlaps) / (one["finished"] - one["started"])
+        assert found["workers"] == pytest.approx(busy, abs=1e-4)
+
+
+def test_hops_of_a_run_that_did_more_than_is_known_keep_its_workers() -> None:
+    (found,) = with_busy([hop(workers=2, candidates=2)])
+    assert found["workers"] == 2
+
+
+def test_a_hop_that_others_waited_for_was_done_alone_for_that_time() -> None:
+    small = hop(candidates=2, workers=2, compute_s=1.5, finished=1.5)
+    large = hop(candidate_id=2, candidates=2, workers=2, row_count=300, steps=10)
+    large |= {"compute_s": 3.5, "finished": 3.5}  # 1.5 s beside the small one, 2 s alone
+    (found,) = measured(with_busy([small, large]), (1.0, 1.5)).values()
+    assert [point.seconds for point in found.steps] == pytest.approx([0.1, 0.3])
 
 
 def test_candidates_are_alike_whatever_their_rate_and_batch_size() -> None:
