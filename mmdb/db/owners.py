@@ -230,8 +230,8 @@ def require_author(connection: Connection, name: str, dataset_id: int) -> None:
     if connection.engine != "postgres":
         return
     for row in connection.rows(_Q.find_author, dataset_id=dataset_id):
-        author = row["owner"]
-        if connection.rows(_Q.find_stranger, author=author):
+        author = row["author"]
+        if connection.rows(_Q.find_stranger, author=author, caller=row["caller"]):
             raise RightsMissing(
                 f"The query of dataset {name!r} is {author}'s, and would run with your rights.",
                 hint=f"Ask {author}, or a member of that role who is no superuser.",

@@ -308,8 +308,10 @@ WHERE
     AND NOT has_schema_privilege('mmdb', 'CREATE');
 
 -- name: find_author
--- Whose a dataset's query is, where it is not the caller's, everybody's, or of the team that the caller says it acts for.
-SELECT d.owner
+-- Whose a dataset's query is, and who asks, where it is not the caller's, everybody's, or of the team that the caller acts for.
+SELECT
+    d.owner AS author,
+    mmdb.caller()::text AS caller
 FROM mmdb.dataset AS d
 WHERE
     d.dataset_id = %(dataset_id)s::bigint
@@ -319,17 +321,10 @@ WHERE
 -- An author whose query is not the caller's to run: it would read and do whatever the caller may. A superuser, who is a member
 -- of every role, runs its own; those of superusers and of the owner of schema mmdb, who may do more than the caller, everybody
 -- does. No table of mmdb is in it: Citus sends such a statement on as text in which the view is the table that none may read.
-SELECT a.author
-FROM (SELECT %(author)s::text AS author) AS a
+SELECT r.rolname::text AS name
+FROM pg_catalog.pg_roles AS r
+LEFT JOIN pg_catalog.pg_roles AS a ON a.rolname = %(author)s::text
 WHERE
-    (
-        NOT coalesce(pg_has_role(mmdb.caller(), to_regrole(quote_ident(a.author)), 'MEMBER'), FALSE)
-        OR EXISTS (
-            SELECT 1 FROM pg_catalog.pg_roles AS r
-            WHERE r.rolname = mmdb.caller() AND r.rolsuper
-        )
-    )
-    AND NOT EXISTS (
-        SELECT 1 FROM pg_catalog.pg_roles AS r
-        WHERE r.rolname = a.author AND (r.rolsuper OR has_schema_privilege(r.oid, 'mmdb', 'CREATE'))
-    );
+    r.rolname = %(caller)s::text
+    AND (r.rolsuper OR a.oid IS NULL OR NOT pg_catalog.pg_has_role(r.oid, a.oid, 'MEMBER'))
+    AND (a.oid IS NULL OR NOT (a.rolsuper OR pg_catalog.has_schema_privilege(a.oid, 'mmdb', 'CREATE')));
