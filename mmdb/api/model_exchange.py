@@ -12,7 +12,7 @@ from mmdb.errors import InvalidOption, NotFound
 from mmdb.messages import show
 
 if TYPE_CHECKING:
-    from mmdb.probe import Comparison, ProbeSummary
+    from mmdb.probe import ProbeSummary
     from mmdb.store.files.exchange import Exported, Imported
     from mmdb.store.files.zoo_exchange import ZooExported, ZooImported
     from mmdb.store.models.recover import Verify
@@ -214,16 +214,6 @@ class ExchangeCalls:
         if not rows:
             raise NotFound(f"There is no probe named {name!r}.", hint="db.save_probe keeps one.")
         return ProbeSummary.from_json(rows[0]["summary"])
-
-    def compare_probes(self, a: str, b: str) -> Comparison:
-        """Return where two kept probes differ first, and everywhere.
-
-        Raises:
-            NotFound
-        """
-        from mmdb.probe import compare
-
-        return compare(self.find_probe(a), self.find_probe(b))
 
     def push(
         self,

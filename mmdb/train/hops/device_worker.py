@@ -118,10 +118,6 @@ class DeviceWorker:
         """Return whether the partition is mapped."""
         return key in self._partitions
 
-    def map_partition(self, key: str) -> None:
-        """Map a partition that is in the node's cache."""
-        self.partition(key)
-
     def partition(self, key: str) -> Partition:
         """Return features and labels of a partition that is in the node's cache.
 
