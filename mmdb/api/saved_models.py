@@ -8,6 +8,7 @@ from functools import cached_property
 from operator import index
 from typing import TYPE_CHECKING, Any
 
+from mmdb.api.argument_types import names_wrong_types
 from mmdb.data.names import check_name
 from mmdb.db.connection import OneSession, Source
 from mmdb.db.url import AnyConnection
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _GROUPED_MODELS = 16
 
 
+@names_wrong_types
 @dataclass(frozen=True)
 class Model:
     """A saved model."""
