@@ -6,10 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from mmdb.api.calls import Calls
 from mmdb.db.queries import load
-from mmdb.db.url import AnyConnection
-from mmdb.errors import InvalidOption, NotFound
-from mmdb.messages import show
+from mmdb.errors import NotFound
 
 if TYPE_CHECKING:
     from mmdb.probe import ProbeSummary
@@ -26,10 +25,8 @@ _Report = Callable[[int, int], None]
 _Weights = Literal["auto", "always", "never"]
 
 
-class ExchangeCalls:
+class ExchangeCalls(Calls):
     """Part of `Database`."""
-
-    connection: AnyConnection
 
     def import_model(
         self,
@@ -130,10 +127,6 @@ class ExchangeCalls:
         from mmdb.store.files.exchange import export_model
         from mmdb.train.replay.recipe_replay import recover_module
 
-        if not isinstance(target, str | os.PathLike):
-            raise InvalidOption(
-                f"target is {show(target)}.", hint="It is the path of a file or folder."
-            )
         if format == "peft":
             return export_adapter(self.connection, model, target, replay=recover_module)
         return export_model(

@@ -339,7 +339,6 @@ PYTHON_ONLY: list[Case] = [
     ("resume_candidate", {"candidate_id": None}, errors.InvalidOption, "NULL"),
     ("clone_candidate", {"candidate_id": 2**70, "config": {}}, errors.CandidateNotFound, "1180"),
     ("save_candidate", {"candidate_id": 1.5, "name": "x"}, errors.InvalidOption, "1.5"),
-    ("sql", {"statement": None}, errors.InvalidOption, "statement is NULL"),
     ("run", {"name": None}, errors.RunNotFound, "no run named NULL"),
     ("note", {"model": "r", "note": None}, errors.InvalidOption, "empty"),
 ]
@@ -548,6 +547,7 @@ WRONG_TYPES: list[tuple[str, dict[str, Any], str]] = [
         "probabilities is NULL",
     ),
     ("export_model", {"model": "r", "max_shard_bytes": None}, "max_shard_bytes is NULL"),
+    ("export_model", {"model": "r", "target": 5}, "target is 5"),
     ("sql", {"statement": HALF}, r"statement is '\\ud800'"),
 ]
 
@@ -563,7 +563,7 @@ def keyed(db: Database) -> Database:
 def test_a_value_of_a_wrong_type_is_named(
     keyed: Database, function: str, given: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
-    given = given | ({"target": tmp_path / "model"} if function == "export_model" else {})
+    given = ({"target": tmp_path / "model"} if function == "export_model" else {}) | given
     before = contents(keyed)
     with pytest.raises(errors.InputError, match=named) as raised:
         getattr(keyed, function)(**given)
