@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from os import PathLike
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
@@ -25,6 +26,7 @@ _WORDS: dict[Any, str] = {
     str: "a text",
     Mapping: "a mapping",
     NoneType: "None",
+    Path: "a path",
     PathLike: "a path",
     Sequence: "a list",
 }
@@ -61,7 +63,8 @@ def _check(method: Callable[..., Any], given: Mapping[str, Any], error: Exceptio
             continue
         if not _fits(value, kind):
             kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-            words = (_WORDS.get(get_origin(one) or one, str(one)) for one in kinds)
+            plain = (get_origin(one) or one for one in kinds)
+            words = dict.fromkeys(_WORDS.get(one) or one.__name__ for one in plain)
             is_text = isinstance(value, str) and str in kinds
             more = "; a lone surrogate is no character" if is_text else ""
             hint = f"It is {' or '.join(words)}{more}."
