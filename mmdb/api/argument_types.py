@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mmdb.errors import InvalidOption, MmdbError, stops_the_caller
 from mmdb.messages import show
@@ -57,9 +57,10 @@ def _checked(method: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
 
 def _check(method: Callable[..., Any], given: Mapping[str, Any], error: Exception) -> None:
     for name, value in given.items():
+        said = SimpleNamespace(__annotations__={name: method.__annotations__.get(name, Any)})
         try:
-            kind = eval(method.__annotations__.get(name, "Any"), method.__globals__)
-        except (NameError, AttributeError):  # a type that is imported for type checkers alone
+            kind = get_type_hints(said, method.__globals__)[name]
+        except NameError:  # a type that is imported for type checkers alone
             continue
         if not _fits(value, kind):
             kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
