@@ -36,377 +36,320 @@ class MmdbError(Exception):
         self.hint = hint or self.default_hint
         super().__init__(self.message)
 
+    def __init_subclass__(cls, *, sqlstate: str = "") -> None:
+        cls.sqlstate = sqlstate or cls.sqlstate
+
     def __str__(self) -> str:
         return f"{self.message}\nHINT: {self.hint}" if self.hint else self.message
 
 
-class InputError(MmdbError):
+class InputError(MmdbError, sqlstate="MM100"):
     """The call cannot be carried out as it was written."""
-
-    sqlstate = "MM100"
 
 
 # -- the dataset's query ------------------------------------------------------
 
 
-class QueryError(InputError):
+class QueryError(InputError, sqlstate="MM110"):
     """The dataset's query cannot be used."""
 
-    sqlstate = "MM110"
     default_hint = "Pass exactly one SELECT over your tables."
 
 
-class NotOneStatement(QueryError):
+class NotOneStatement(QueryError, sqlstate="MM111"):
     """The query holds more than one statement, or none."""
 
-    sqlstate = "MM111"
 
-
-class NotASelect(QueryError):
+class NotASelect(QueryError, sqlstate="MM112"):
     """The query is not a SELECT."""
 
-    sqlstate = "MM112"
     default_hint = "A query is read, never written to: pass a SELECT that changes nothing."
 
 
-class QueryFailed(QueryError):
+class QueryFailed(QueryError, sqlstate="MM113"):
     """The database refused the dataset's query."""
 
-    sqlstate = "MM113"
     default_hint = "Run the query by itself; it must succeed there first."
 
 
-class UnknownTable(QueryError):
+class UnknownTable(QueryError, sqlstate="MM114"):
     """The query names a table that does not exist."""
 
-    sqlstate = "MM114"
     default_hint = "Check the table's name and schema, and that you may SELECT from it."
 
 
-class UnknownColumn(QueryError):
+class UnknownColumn(QueryError, sqlstate="MM115"):
     """The query, or the label, names a column that does not exist."""
 
-    sqlstate = "MM115"
     default_hint = "Check the spelling, and which table of the query has the column."
 
 
 # -- the rows -----------------------------------------------------------------
 
 
-class DataError(InputError):
+class DataError(InputError, sqlstate="MM120"):
     """The rows of the query cannot be trained on."""
 
-    sqlstate = "MM120"
 
-
-class NullValues(DataError):
+class NullValues(DataError, sqlstate="MM121"):
     """The query returned NULLs."""
 
-    sqlstate = "MM121"
     default_hint = "Filter them out with WHERE ... IS NOT NULL, or fill them with COALESCE."
 
 
-class RaggedArray(DataError):
+class RaggedArray(DataError, sqlstate="MM122"):
     """The arrays or byte strings of a column differ in length."""
 
-    sqlstate = "MM122"
     default_hint = "Every row of a tensor column must have the same number of elements."
 
 
-class OneClass(DataError):
+class OneClass(DataError, sqlstate="MM123"):
     """The label has a single class."""
 
-    sqlstate = "MM123"
     default_hint = "A classifier needs at least two classes; check the query's WHERE clause."
 
 
-class TooFewRows(DataError):
+class TooFewRows(DataError, sqlstate="MM124"):
     """There are more partitions than rows."""
 
-    sqlstate = "MM124"
     default_hint = "Ask for fewer partitions, or a smaller validation share."
 
 
-class UnsupportedType(DataError):
+class UnsupportedType(DataError, sqlstate="MM125"):
     """A column has a type that mmdb cannot turn into numbers."""
 
-    sqlstate = "MM125"
     default_hint = "Cast it in the query, for example extract(epoch FROM ts) or (flag)::int."
 
 
-class NotFinite(DataError):
+class NotFinite(DataError, sqlstate="MM126"):
     """The query returned NaN, infinite or out-of-range numbers."""
 
-    sqlstate = "MM126"
     default_hint = "Filter or clamp them in the query; float32 holds up to 3.4e38."
 
 
-class TooManyCategories(DataError):
+class TooManyCategories(DataError, sqlstate="MM127"):
     """A column has too many distinct values for one-hot inputs, or for classes."""
 
-    sqlstate = "MM127"
     default_hint = "Leave the column out of the query, or group rare values with CASE."
 
 
 # -- architectures ------------------------------------------------------------
 
 
-class ArchitectureError(InputError):
+class ArchitectureError(InputError, sqlstate="MM130"):
     """The architecture cannot be built."""
 
-    sqlstate = "MM130"
 
-
-class UnknownFactory(ArchitectureError):
+class UnknownFactory(ArchitectureError, sqlstate="MM131"):
     """No factory of that name is registered."""
 
-    sqlstate = "MM131"
     default_hint = (
         "SELECT name FROM mmdb.factory shows what is registered; "
         "the owner adds more with register_factory."
     )
 
 
-class FactoryNotAllowed(ArchitectureError):
+class FactoryNotAllowed(ArchitectureError, sqlstate="MM132"):
     """Only the owner may register a factory."""
 
-    sqlstate = "MM132"
     default_hint = "Ask the owner of schema mmdb to call mmdb.register_factory(name, target)."
 
 
-class FactoryFailed(ArchitectureError):
+class FactoryFailed(ArchitectureError, sqlstate="MM133"):
     """The factory raised, or did not return a torch.nn.Module."""
 
-    sqlstate = "MM133"
     default_hint = "Call the factory by hand with the same arguments."
 
 
-class CutNotFound(ArchitectureError):
+class CutNotFound(ArchitectureError, sqlstate="MM136"):
     """The network has no module of that path, or it does not run."""
 
-    sqlstate = "MM136"
     default_hint = "freeze_up_to is the path of a module, such as 'layer3'."
 
 
-class NotACut(ArchitectureError):
+class NotACut(ArchitectureError, sqlstate="MM137"):
     """Later layers read more of the network than the output of the module at the cut."""
 
-    sqlstate = "MM137"
     default_hint = "Freeze up to a module that everything after it depends on."
 
 
-class HeadMismatch(ArchitectureError):
+class HeadMismatch(ArchitectureError, sqlstate="MM138"):
     """The head does not fit the features, or the labels."""
 
-    sqlstate = "MM138"
     default_hint = "A head takes the pooled features of a batch and returns one output per class."
 
 
-class BackboneMismatch(ArchitectureError):
+class BackboneMismatch(ArchitectureError, sqlstate="MM139"):
     """The model that is to be frozen lacks a tensor, or a column, of the layers before the cut."""
 
-    sqlstate = "MM139"
     default_hint = "warm_start names a model of the same architecture."
 
 
-class OutputMismatch(ArchitectureError):
+class OutputMismatch(ArchitectureError, sqlstate="MM134"):
     """The model's output does not fit the dataset's labels."""
 
-    sqlstate = "MM134"
     default_hint = "The last layer must have one output per class, or one for a regression."
 
 
-class InvalidLayerGraph(ArchitectureError):
+class InvalidLayerGraph(ArchitectureError, sqlstate="MM135"):
     """The layer graph is not well formed."""
 
-    sqlstate = "MM135"
     default_hint = "docs/architectures.md shows the format and the allowed layers."
 
 
 # -- runs ---------------------------------------------------------------------
 
 
-class SearchError(InputError):
+class SearchError(InputError, sqlstate="MM140"):
     """The search or the run's options cannot be used."""
 
-    sqlstate = "MM140"
 
-
-class EmptySearch(SearchError):
+class EmptySearch(SearchError, sqlstate="MM141"):
     """The search space holds no candidate."""
 
-    sqlstate = "MM141"
     default_hint = "Give every dimension at least one value."
 
 
-class InvalidHyperparameter(SearchError):
+class InvalidHyperparameter(SearchError, sqlstate="MM142"):
     """A hyper-parameter has the wrong name, type or range."""
 
-    sqlstate = "MM142"
     default_hint = "docs/candidates.md lists every hyper-parameter with its type."
 
 
-class InvalidOption(SearchError):
+class InvalidOption(SearchError, sqlstate="MM143"):
     """An option has an unknown name or a wrong value."""
-
-    sqlstate = "MM143"
 
 
 # -- names --------------------------------------------------------------------
 
 
-class NotFound(InputError):
+class NotFound(InputError, sqlstate="MM150"):
     """There is nothing of that name or id."""
 
-    sqlstate = "MM150"
 
-
-class DatasetNotFound(NotFound):
+class DatasetNotFound(NotFound, sqlstate="MM151"):
     """There is no such dataset."""
 
-    sqlstate = "MM151"
     default_hint = "SELECT name FROM mmdb.dataset_overview lists the datasets."
 
 
-class DatasetDropped(NotFound):
+class DatasetDropped(NotFound, sqlstate="MM152"):
     """The run's dataset has been dropped."""
 
-    sqlstate = "MM152"
     default_hint = "Create the dataset again; what is to be trained on it needs a new run."
 
 
-class RunNotFound(NotFound):
+class RunNotFound(NotFound, sqlstate="MM153"):
     """There is no such run."""
 
-    sqlstate = "MM153"
     default_hint = "SELECT run FROM mmdb.run_progress lists the runs."
 
 
-class CandidateNotFound(NotFound):
+class CandidateNotFound(NotFound, sqlstate="MM154"):
     """There is no such candidate."""
 
-    sqlstate = "MM154"
     default_hint = "SELECT candidate_id FROM mmdb.leaderboard lists the candidates."
 
 
-class PartitionNotFound(NotFound):
+class PartitionNotFound(NotFound, sqlstate="MM155"):
     """There is no such partition, or it is not of this run's dataset."""
 
-    sqlstate = "MM155"
     default_hint = "SELECT part_id FROM mmdb.partition_overview lists the partitions."
 
 
-class ModelNotFound(NotFound):
+class ModelNotFound(NotFound, sqlstate="MM156"):
     """There is no such model."""
 
-    sqlstate = "MM156"
     default_hint = "SELECT model, version FROM mmdb.model_overview lists the models."
 
 
-class AliasNotFound(NotFound):
+class AliasNotFound(NotFound, sqlstate="MM157"):
     """There is no such alias."""
 
-    sqlstate = "MM157"
     default_hint = "SELECT model, alias, version FROM mmdb.model_alias lists the aliases."
 
 
-class FunctionNotFound(NotFound):
+class FunctionNotFound(NotFound, sqlstate="MM158"):
     """No function of that name and kind is registered."""
 
-    sqlstate = "MM158"
     default_hint = (
         "Ask the owner of schema mmdb to call mmdb.register_function(name, target, kind)."
     )
 
 
-class EntityNotFound(NotFound):
+class EntityNotFound(NotFound, sqlstate="MM159"):
     """Lineage knows nothing of that name."""
 
-    sqlstate = "MM159"
     default_hint = (
         "Name it as model:NAME@VERSION, run:NAME, dataset:NAME or column:SCHEMA.TABLE.COLUMN."
     )
 
 
-class AlreadyExists(InputError):
+class AlreadyExists(InputError, sqlstate="MM160"):
     """The name is taken."""
 
-    sqlstate = "MM160"
     default_hint = "Choose another name, or drop the old one first."
 
 
-class InvalidName(InputError):
+class InvalidName(InputError, sqlstate="MM161"):
     """The name is empty, too long or holds a character that is not allowed."""
 
-    sqlstate = "MM161"
     default_hint = "Use 1 to 200 letters, digits, '_', '-', '.' and '/'."
 
 
-class ScheduleNotFound(NotFound):
+class ScheduleNotFound(NotFound, sqlstate="MM163"):
     """There is no such schedule, or it is another role's."""
 
-    sqlstate = "MM163"
     default_hint = "SELECT schedule, owner FROM mmdb.schedule_overview lists the schedules."
 
 
-class ScoringNotFound(NotFound):
+class ScoringNotFound(NotFound, sqlstate="MM164"):
     """No model fills that column of new rows."""
 
-    sqlstate = "MM164"
     default_hint = "SELECT table_name, column_name FROM mmdb.scoring_overview lists the columns."
 
 
-class AmbiguousEntity(InputError):
+class AmbiguousEntity(InputError, sqlstate="MM162"):
     """The name is that of several things."""
 
-    sqlstate = "MM162"
     default_hint = "Say which one is meant by its kind, such as dataset:NAME."
 
 
-class InvalidInput(InputError):
+class InvalidInput(InputError, sqlstate="MM170"):
     """The value does not fit the model's input."""
 
-    sqlstate = "MM170"
     default_hint = "Pass one number per feature, or a JSON row with the dataset's columns."
 
 
-class DatasetInUse(InputError):
+class DatasetInUse(InputError, sqlstate="MM171"):
     """A run or a model still needs the dataset."""
 
-    sqlstate = "MM171"
     default_hint = "Pass force => true to drop it all the same."
 
 
-class ModelInUse(InputError):
+class ModelInUse(InputError, sqlstate="MM172"):
     """An alias or another model still needs the model."""
 
-    sqlstate = "MM172"
 
-
-class FunctionFailed(InputError):
+class FunctionFailed(InputError, sqlstate="MM173"):
     """A registered function cannot be used, raised, or returned something else than it should."""
 
-    sqlstate = "MM173"
     default_hint = "Call the function by hand with the same arguments."
 
 
-class TargetMismatch(InputError):
+class TargetMismatch(InputError, sqlstate="MM174"):
     """Predictions cannot be written to the table."""
 
-    sqlstate = "MM174"
     default_hint = "Name a table that does not exist yet; it is then made as predictions need it."
 
 
-class ReadOnly(InputError):
+class ReadOnly(InputError, sqlstate="MM175"):
     """A session or class that only reads was asked to write."""
 
-    sqlstate = "MM175"
 
-
-class OutOfMemory(InputError):
+class OutOfMemory(InputError, sqlstate="MM176"):
     """The call takes more memory than it may."""
 
-    sqlstate = "MM176"
     default_hint = (
         "Ask for less at a time: a smaller model, batch, row or argument. What a call may take is "
         "the owner's to say, by memory_bytes of mmdb.setting and of mmdb.role_limit, and what the "
@@ -414,10 +357,9 @@ class OutOfMemory(InputError):
     )
 
 
-class DeviceFull(OutOfMemory):
+class DeviceFull(OutOfMemory, sqlstate="MM177"):
     """The device's memory does not hold what was asked of it."""
 
-    sqlstate = "MM177"
     default_hint = (
         "Use a smaller model or batch_size (accumulate keeps the rows of a step), amp, or workers "
         "on a device with more memory. MMDB_DEVICE_BYTES says what partitions may take of it."
@@ -427,369 +369,306 @@ class DeviceFull(OutOfMemory):
 # -- files to import and to write ---------------------------------------------
 
 
-class FileError(InputError):
+class FileError(InputError, sqlstate="MM180"):
     """A file or folder cannot be imported or written."""
 
-    sqlstate = "MM180"
 
-
-class FileNotRead(FileError):
+class FileNotRead(FileError, sqlstate="MM181"):
     """A file is missing, or may not be read."""
 
-    sqlstate = "MM181"
     default_hint = "Check the path and that this user may read it."
 
 
-class FileDamaged(FileError):
+class FileDamaged(FileError, sqlstate="MM182"):
     """A file is cut short, damaged, or not of the format that it says."""
 
-    sqlstate = "MM182"
     default_hint = "Fetch or write the file again, and compare its size with the original's."
 
 
-class UnsafeFile(FileError):
+class UnsafeFile(FileError, sqlstate="MM183"):
     """A file carries code, or names files outside of its folder."""
 
-    sqlstate = "MM183"
     default_hint = (
         "Where you trust its source, load it with the program that wrote it and save its "
         "state_dict() with torch.save or safetensors; import that."
     )
 
 
-class UnsupportedContent(FileError):
+class UnsupportedContent(FileError, sqlstate="MM184"):
     """A file holds something that is no dense tensor, or the format has no such dtype."""
 
-    sqlstate = "MM184"
 
-
-class FileExists(FileError):
+class FileExists(FileError, sqlstate="MM185"):
     """There is a file or folder of that name already."""
 
-    sqlstate = "MM185"
     default_hint = "Choose another target, or pass overwrite=True (--overwrite)."
 
 
-class FileNotWritten(FileError):
+class FileNotWritten(FileError, sqlstate="MM186"):
     """The system did not let a file be written."""
 
-    sqlstate = "MM186"
     default_hint = "Check the folder, its rights and the free space of its disk."
 
 
-class ImportMismatch(FileError):
+class ImportMismatch(FileError, sqlstate="MM187"):
     """The imported tensors are not those that were exported."""
 
-    sqlstate = "MM187"
     default_hint = "The file was changed after it was written; export the model again."
 
 
 # -- hops ---------------------------------------------------------------------
 
 
-class HopError(MmdbError):
+class HopError(MmdbError, sqlstate="MM200"):
     """The hop could not be done."""
 
-    sqlstate = "MM200"
 
-
-class OutOfTurn(HopError):
+class OutOfTurn(HopError, sqlstate="MM201"):
     """It is not this hop's turn."""
 
-    sqlstate = "MM201"
     default_hint = "Pass epoch => NULL and the partition that the hint of the message names."
 
 
-class CandidateStopped(HopError):
+class CandidateStopped(HopError, sqlstate="MM202"):
     """The candidate has failed or was stopped."""
 
-    sqlstate = "MM202"
     default_hint = "SELECT * FROM mmdb.leaderboard shows its error."
 
 
-class CandidateBusy(HopError):
+class CandidateBusy(HopError, sqlstate="MM203"):
     """Another session is training this candidate now."""
 
-    sqlstate = "MM203"
     default_hint = "Wait for that hop to end."
 
 
-class NotANumber(HopError):
+class NotANumber(HopError, sqlstate="MM204"):
     """The loss became NaN or infinite."""
 
-    sqlstate = "MM204"
     default_hint = "Lower the learning rate, or clip gradients."
 
 
-class TrainingFailed(HopError):
+class TrainingFailed(HopError, sqlstate="MM205"):
     """The model raised while it was trained."""
 
-    sqlstate = "MM205"
     trace: str = ""  # the end of the traceback, at most 16 KB
 
 
-class ReplayMismatch(HopError):
+class ReplayMismatch(HopError, sqlstate="MM206"):
     """A replayed hop gave other bits than the hop that is stored."""
 
-    sqlstate = "MM206"
     default_hint = (
         "The hop ran with another device, torch, CPU capability or thread count: go on there, or "
         "save the model there as a snapshot. Runs with options.checkpoint 'hop' replay nothing."
     )
 
 
-class StateNotFound(HopError):
+class StateNotFound(HopError, sqlstate="MM207"):
     """The candidate's state is not where the last hop left it."""
 
-    sqlstate = "MM207"
 
-
-class StateCorrupt(HopError):
+class StateCorrupt(HopError, sqlstate="MM213"):
     """A stored state's bytes do not match its hash."""
 
-    sqlstate = "MM213"
     default_hint = "Delete the damaged rows of mmdb.checkpoint_chunk; the hops are then replayed."
 
 
-class BlockCorrupt(HopError):
+class BlockCorrupt(HopError, sqlstate="MM208"):
     """A block's bytes do not match its stored hash."""
 
-    sqlstate = "MM208"
     default_hint = "Create the dataset again; its stored rows were damaged."
 
 
-class WorkerLost(HopError):
+class WorkerLost(HopError, sqlstate="MM210"):
     """The worker's session ended in the middle of a hop."""
 
-    sqlstate = "MM210"
 
-
-class WorkerDragged(WorkerLost):
+class WorkerDragged(WorkerLost, sqlstate="MM212"):
     """The worker's session ended because another session of the server crashed."""
 
-    sqlstate = "MM212"
 
-
-class HopTimedOut(HopError):
+class HopTimedOut(HopError, sqlstate="MM214"):
     """The hop took longer than the run allows."""
 
-    sqlstate = "MM214"
     default_hint = "Create the run with a longer options.hop_limit_s, or a smaller model."
 
 
-class PartitionEvicted(HopError):
+class PartitionEvicted(HopError, sqlstate="MM211"):
     """A partition left the node's cache before it was mapped."""
 
-    sqlstate = "MM211"
     default_hint = "Give the cache more room with MMDB_CACHE_BYTES in the server's environment."
 
 
-class PartitionUnreachable(HopError):
+class PartitionUnreachable(HopError, sqlstate="MM215"):
     """A partition lies on a node alone where no worker is up."""
 
-    sqlstate = "MM215"
     default_hint = "Start a worker on that node, then train the run again: it goes on."
 
 
-class BackboneMissing(HopError):
+class BackboneMissing(HopError, sqlstate="MM217"):
     """The model whose layers are frozen was dropped, and features of it are missing."""
 
-    sqlstate = "MM217"
     default_hint = "Import or save the model again, and create the run with it."
 
 
-class FeatureCorrupt(HopError):
+class FeatureCorrupt(HopError, sqlstate="MM218"):
     """Stored features do not match their digest."""
 
-    sqlstate = "MM218"
     default_hint = "SELECT mmdb.drop_features(dataset): they are computed again."
 
 
-class RanOnCoordinator(HopError):
+class RanOnCoordinator(HopError, sqlstate="MM216"):
     """A hop on Citus was not handed to the node of its partition."""
 
-    sqlstate = "MM216"
     default_hint = (
         "Call SELECT * FROM mmdb.train_hop(...) alone: outside BEGIN, without WHERE, JOIN or WITH, "
         "each argument a constant or a parameter."
     )
 
 
-class PrecisionMissing(HopError):
+class PrecisionMissing(HopError, sqlstate="MM220"):
     """The worker's device does not compute in the candidate's precision."""
 
-    sqlstate = "MM220"
     default_hint = "Leave amp out, choose the other precision, or use workers on another device."
 
 
-class GroupBroken(HopError):
+class GroupBroken(HopError, sqlstate="MM221"):
     """Another worker of the group was lost, or did not answer in time."""
 
-    sqlstate = "MM221"
     default_hint = "The round is run again; where it breaks each time, look at the other worker."
 
 
-class StatesDiffer(HopError):
+class StatesDiffer(HopError, sqlstate="MM222"):
     """States that must be of one candidate, or equal, are not."""
-
-    sqlstate = "MM222"
 
 
 # -- runs under way -----------------------------------------------------------
 
 
-class RunError(MmdbError):
+class RunError(MmdbError, sqlstate="MM300"):
     """The run cannot go on."""
 
-    sqlstate = "MM300"
 
-
-class RunBusy(RunError):
+class RunBusy(RunError, sqlstate="MM301"):
     """The run is being trained by another driver."""
 
-    sqlstate = "MM301"
     default_hint = "SELECT * FROM mmdb.run_progress shows how far it is."
 
 
-class RunFailed(RunError):
+class RunFailed(RunError, sqlstate="MM302"):
     """Every candidate of the run has failed."""
 
-    sqlstate = "MM302"
     default_hint = "SELECT candidate_id, error FROM mmdb.leaderboard shows why."
 
 
-class InTransaction(RunError):
+class InTransaction(RunError, sqlstate="MM303"):
     """`train` cannot run inside a transaction block."""
 
-    sqlstate = "MM303"
     default_hint = "Run CALL mmdb.train(...) by itself, outside BEGIN ... COMMIT."
 
 
-class NoWorkerLogin(RunError):
+class NoWorkerLogin(RunError, sqlstate="MM304"):
     """The server has no login with which to open its worker sessions."""
 
-    sqlstate = "MM304"
     default_hint = (
         "Train from outside with `mmdb train RUN --database URL`, let `mmdb worker URL` serve the "
         "database, or let the owner set mmdb.setting 'worker_dsn': docs/running.md."
     )
 
 
-class RunEnded(RunError):
+class RunEnded(RunError, sqlstate="MM305"):
     """The run has ended: there is nothing left to train or to cancel."""
 
-    sqlstate = "MM305"
     default_hint = "SELECT * FROM mmdb.leaderboard shows what came of it."
 
 
-class NoWorkers(RunError):
+class NoWorkers(RunError, sqlstate="MM306"):
     """The database has no worker processes."""
 
-    sqlstate = "MM306"
     default_hint = "Train it by `mmdb train RUN`, or start `mmdb worker URL` on PostgreSQL."
 
 
-class WorkerExists(RunError):
+class WorkerExists(RunError, sqlstate="MM307"):
     """A worker process of that name serves already."""
 
-    sqlstate = "MM307"
     default_hint = "Choose another --name, or stop the other process first."
 
 
-class NoServerFunctions(RunError):
+class NoServerFunctions(RunError, sqlstate="MM308"):
     """This database has no functions: its server has no PL/Python."""
 
-    sqlstate = "MM308"
     default_hint = "Call it from Python by mmdb.connect(url), or start workers with --mode client."
 
 
 # -- the model store ----------------------------------------------------------
 
 
-class StoreError(MmdbError):
+class StoreError(MmdbError, sqlstate="MM500"):
     """A model or a tensor cannot be kept or made again."""
 
-    sqlstate = "MM500"
 
-
-class UnsupportedTensor(StoreError):
+class UnsupportedTensor(StoreError, sqlstate="MM501"):
     """A state dict holds a value without plain bytes."""
 
-    sqlstate = "MM501"
     default_hint = "Pass dense tensors; keep a quantized one as its integers and scales."
 
 
-class TensorNotFound(StoreError):
+class TensorNotFound(StoreError, sqlstate="MM502"):
     """The model has no tensor of that path, or fewer rows."""
 
-    sqlstate = "MM502"
     default_hint = "SELECT path, shape FROM mmdb.tensor_storage lists a model's tensors."
 
 
-class CorruptTensor(StoreError):
+class CorruptTensor(StoreError, sqlstate="MM503"):
     """Stored bytes are not the ones that were saved."""
 
-    sqlstate = "MM503"
     default_hint = "Restore the database's backup, or save the model again from another copy."
 
 
-class DefinitionMissing(StoreError):
+class DefinitionMissing(StoreError, sqlstate="MM504"):
     """The database does not know how to build the model's module."""
 
-    sqlstate = "MM504"
     default_hint = "Pass a module of the same architecture: db.recover(model, into=module)."
 
 
-class ModuleMismatch(StoreError):
+class ModuleMismatch(StoreError, sqlstate="MM505"):
     """The module's tensors are not those of the model."""
 
-    sqlstate = "MM505"
 
-
-class NoParent(StoreError):
+class NoParent(StoreError, sqlstate="MM506"):
     """An update needs a parent with the same tensors."""
 
-    sqlstate = "MM506"
     default_hint = 'Pass parent="name@version", or approach="snapshot".'
 
 
-class RecipeError(StoreError):
+class RecipeError(StoreError, sqlstate="MM510"):
     """A model's recipe cannot be kept or followed."""
 
-    sqlstate = "MM510"
 
-
-class InvalidRecipe(RecipeError):
+class InvalidRecipe(RecipeError, sqlstate="MM511"):
     """The recipe holds what cannot be kept, or lacks what it takes to follow it."""
 
-    sqlstate = "MM511"
     default_hint = "Arguments and states are numbers, texts, lists, dictionaries and tensors."
 
 
-class UnknownTrainer(RecipeError):
+class UnknownTrainer(RecipeError, sqlstate="MM512"):
     """No trainer of that name is registered."""
 
-    sqlstate = "MM512"
     default_hint = "The owner registers it: register_trainer(name, 'package.module:callable')."
 
 
-class TrainerFailed(RecipeError):
+class TrainerFailed(RecipeError, sqlstate="MM513"):
     """The trainer cannot be imported, or raised."""
 
-    sqlstate = "MM513"
     default_hint = "Call it by hand with the same module, data and arguments."
 
 
-class NotReplayable(RecipeError):
+class NotReplayable(RecipeError, sqlstate="MM514"):
     """The recipe of a model needs something that is no longer there."""
 
-    sqlstate = "MM514"
 
-
-class RecipeMismatch(RecipeError):
+class RecipeMismatch(RecipeError, sqlstate="MM515"):
     """Following the recipe gave other weights than the model's."""
 
-    sqlstate = "MM515"
     default_hint = (
         "Follow it where it was written, with the same torch, threads and processor; "
         "a trainer that is not deterministic can only be saved by its weights."
@@ -799,123 +678,103 @@ class RecipeMismatch(RecipeError):
 # -- engines ------------------------------------------------------------------
 
 
-class EngineError(MmdbError):
+class EngineError(MmdbError, sqlstate="MM400"):
     """The database is not set up for mmdb."""
 
-    sqlstate = "MM400"
 
-
-class WrongUrl(EngineError):
+class WrongUrl(EngineError, sqlstate="MM401"):
     """The database URL is not understood, or nothing answers there."""
 
-    sqlstate = "MM401"
     default_hint = "Use postgresql://user@host:port/database or duckdb:///path/to/file.duckdb."
 
 
-class DatabaseLocked(EngineError):
+class DatabaseLocked(EngineError, sqlstate="MM402"):
     """Another process has the DuckDB file open."""
 
-    sqlstate = "MM402"
     default_hint = "Close the other process; one process at a time owns a DuckDB file."
 
 
-class ExtensionMissing(EngineError):
+class ExtensionMissing(EngineError, sqlstate="MM403"):
     """The server has no plpython3u."""
 
-    sqlstate = "MM403"
     default_hint = (
         "Install the package postgresql-plpython3-<major> on the server, "
         "then run `mmdb install` again."
     )
 
 
-class NotInstalled(EngineError):
+class NotInstalled(EngineError, sqlstate="MM404"):
     """mmdb is not installed in this database, or its schema is behind."""
 
-    sqlstate = "MM404"
     default_hint = "Run `mmdb install URL`."
 
 
-class MigrationMismatch(EngineError):
+class MigrationMismatch(EngineError, sqlstate="MM405"):
     """A migration differs from the one that was applied, or is unknown here."""
 
-    sqlstate = "MM405"
     default_hint = "Install the mmdb version that wrote this schema, or a newer one."
 
 
-class UntranslatableSql(EngineError):
+class UntranslatableSql(EngineError, sqlstate="MM406"):
     """A statement of sql/ has no faithful form in this engine."""
 
-    sqlstate = "MM406"
 
-
-class RightsMissing(EngineError):
+class RightsMissing(EngineError, sqlstate="MM407"):
     """The role may not do this."""
 
-    sqlstate = "MM407"
     default_hint = (
         "What is mmdb's own comes with a role: GRANT mmdb_trainer TO whoever trains, and "
         "docs/roles.md says what else there is; a right on anything else is its owner's to GRANT."
     )
 
 
-class LimitReached(EngineError):
+class LimitReached(EngineError, sqlstate="MM414"):
     """The role has as many workers, bytes, seconds or predicted rows as its limits allow."""
 
-    sqlstate = "MM414"
     default_hint = "The owner sets the limits, in mmdb.role_limit: docs/roles.md."
 
 
-class ServerMissing(EngineError):
+class ServerMissing(EngineError, sqlstate="MM417"):
     """There are no programs of a PostgreSQL server that fit."""
 
-    sqlstate = "MM417"
     default_hint = (
         "Install one, such as Debian's postgresql-plpython3-15, or name its pg_config in the "
         "environment variable PG_CONFIG."
     )
 
 
-class ServerNotStarted(EngineError):
+class ServerNotStarted(EngineError, sqlstate="MM418"):
     """A server of the user's own was not started, or not stopped."""
 
-    sqlstate = "MM418"
 
-
-class SessionNeeded(EngineError):
+class SessionNeeded(EngineError, sqlstate="MM419"):
     """The call needs a session of its own, and the URL leads to a connection pooler."""
 
-    sqlstate = "MM419"
     default_hint = (
         "Name the server's own address in the URL. If the pooler lends a session for as long as a "
         "connection lasts, set the environment variable MMDB_POOLER to session."
     )
 
 
-class NodeLost(EngineError):
+class NodeLost(EngineError, sqlstate="MM415"):
     """A node of the cluster does not answer; the session with its coordinator goes on."""
 
-    sqlstate = "MM415"
     default_hint = "SELECT * FROM mmdb.node_status; what needs the node goes on when it is back."
 
 
-class DatabaseFailed(EngineError):
+class DatabaseFailed(EngineError, sqlstate="MM408"):
     """The database raised an error of its own."""
 
-    sqlstate = "MM408"
 
-
-class WriteConflict(DatabaseFailed):
+class WriteConflict(DatabaseFailed, sqlstate="MM413"):
     """Another session wrote the same at the same time."""
 
-    sqlstate = "MM413"
     default_hint = "Try again."
 
 
-class LockHeld(EngineError):
+class LockHeld(EngineError, sqlstate="MM416"):
     """Another session has held a lock for longer than this one waits."""
 
-    sqlstate = "MM416"
     default_hint = (
         "Call again, and while it waits see in another session who holds it: SELECT pid, "
         "pg_blocking_pids(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'; it ends with "
@@ -923,58 +782,49 @@ class LockHeld(EngineError):
     )
 
 
-class ConnectionLost(EngineError):
+class ConnectionLost(EngineError, sqlstate="MM409"):
     """The connection to the database broke."""
 
-    sqlstate = "MM409"
     default_hint = (
         "Look at the server's log, connect again and repeat the call; committed hops are kept."
     )
 
 
-class ServerCrashed(ConnectionLost):
+class ServerCrashed(ConnectionLost, sqlstate="MM411"):
     """The server ended this session because another one crashed."""
 
-    sqlstate = "MM411"
 
-
-class EnvironmentChanged(EngineError):
+class EnvironmentChanged(EngineError, sqlstate="MM412"):
     """This worker's device, torch, CPU capability or thread count would give other bits."""
 
-    sqlstate = "MM412"
     default_hint = (
         "Go on where the run was begun, or create runs with options.environment 'any', "
         "which record the environment of each hop and promise no equal bits."
     )
 
 
-class DeviceMissing(EngineError):
+class DeviceMissing(EngineError, sqlstate="MM420"):
     """There is no such device here."""
 
-    sqlstate = "MM420"
     default_hint = "Start the worker with --device cpu, or where torch sees that GPU."
 
 
-class SinkFailed(EngineError):
+class SinkFailed(EngineError, sqlstate="MM430"):
     """The service that was sent events or runs did not take them."""
 
-    sqlstate = "MM430"
     default_hint = "See that it runs at this address and takes requests, then export again."
 
 
-class SinkRefused(SinkFailed):
+class SinkRefused(SinkFailed, sqlstate="MM431"):
     """The service that was sent events or runs answered that it will not take them."""
 
-    sqlstate = "MM431"
     default_hint = "The answer says why; see that the address is that of the service."
     status = 0  # of the answer
     code = ""  # of the answer's `error_code`; empty without one
 
 
-class Cancelled(EngineError):
+class Cancelled(EngineError, sqlstate="MM410"):
     """The statement was cancelled, or ran past its timeout."""
-
-    sqlstate = "MM410"
 
 
 def _tree(root: type[MmdbError]) -> dict[str, type[MmdbError]]:

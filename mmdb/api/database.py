@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from mmdb.api.argument_types import names_wrong_types
 from mmdb.api.judging import JudgingCalls
 from mmdb.api.model_exchange import ExchangeCalls
 from mmdb.api.model_registry import RegistryCalls
@@ -64,6 +65,7 @@ def connect(url: str, *, reads: Sequence[str] = ()) -> Database:
     return Database(connection, backend, source)
 
 
+@names_wrong_types
 class Database(
     ModelCalls,
     RegistryCalls,
@@ -373,4 +375,4 @@ class Database(
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, MmdbWarning, stacklevel=4)
+    warnings.warn(text, MmdbWarning, stacklevel=6)

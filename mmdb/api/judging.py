@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mmdb.api.calls import Calls
 from mmdb.db.connection import Row
 from mmdb.server.arguments import json_text
 
@@ -25,12 +25,8 @@ class EvaluatedMetrics(dict[str, float]):
         self.rows = rows
 
 
-class JudgingCalls:
+class JudgingCalls(Calls):
     """Part of `Database`. `data` is the name of a dataset, or a SELECT with label and features."""
-
-    @abstractmethod
-    def _call(self, function: str, **arguments: Any) -> Any:
-        """Call one of mmdb's functions: in the server, or here where the server has none."""
 
     def evaluate(
         self,

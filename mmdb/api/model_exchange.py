@@ -6,13 +6,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from mmdb.api.calls import Calls
 from mmdb.db.queries import load
-from mmdb.db.url import AnyConnection
-from mmdb.errors import InvalidOption, NotFound
-from mmdb.messages import show
+from mmdb.errors import NotFound
 
 if TYPE_CHECKING:
-    from mmdb.probe import Comparison, ProbeSummary
+    from mmdb.probe import ProbeSummary
     from mmdb.store.files.exchange import Exported, Imported
     from mmdb.store.files.zoo_exchange import ZooExported, ZooImported
     from mmdb.store.models.recover import Verify
@@ -26,10 +25,8 @@ _Report = Callable[[int, int], None]
 _Weights = Literal["auto", "always", "never"]
 
 
-class ExchangeCalls:
+class ExchangeCalls(Calls):
     """Part of `Database`."""
-
-    connection: AnyConnection
 
     def import_model(
         self,
@@ -130,10 +127,6 @@ class ExchangeCalls:
         from mmdb.store.files.exchange import export_model
         from mmdb.train.replay.recipe_replay import recover_module
 
-        if not isinstance(target, str | os.PathLike):
-            raise InvalidOption(
-                f"target is {show(target)}.", hint="It is the path of a file or folder."
-            )
         if format == "peft":
             return export_adapter(self.connection, model, target, replay=recover_module)
         return export_model(
@@ -214,16 +207,6 @@ class ExchangeCalls:
         if not rows:
             raise NotFound(f"There is no probe named {name!r}.", hint="db.save_probe keeps one.")
         return ProbeSummary.from_json(rows[0]["summary"])
-
-    def compare_probes(self, a: str, b: str) -> Comparison:
-        """Return where two kept probes differ first, and everywhere.
-
-        Raises:
-            NotFound
-        """
-        from mmdb.probe import compare
-
-        return compare(self.find_probe(a), self.find_probe(b))
 
     def push(
         self,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from mmdb.api.calls import Calls
 from mmdb.db.install import has_teams
 from mmdb.db.queries import load
-from mmdb.db.url import AnyConnection
 from mmdb.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -18,10 +18,8 @@ _Q = load("owners")
 Kind = Literal["model", "dataset", "run"]
 
 
-class RegistryCalls:
+class RegistryCalls(Calls):
     """Part of `Database`."""
-
-    connection: AnyConnection
 
     def set_alias(self, model: str, alias: str, *, version: int | None = None) -> str:
         """Let an alias point at a version; return `name@version`. Its earlier places are kept.

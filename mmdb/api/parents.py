@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mmdb.db.url import AnyConnection
+from mmdb.api.calls import Calls
 
 if TYPE_CHECKING:
     import torch
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from mmdb.train.warm.transfer_rows import Transferred
 
 
-class ParentCalls:
+class ParentCalls(Calls):
     """Part of `Database`."""
-
-    connection: AnyConnection
 
     def match(
         self,

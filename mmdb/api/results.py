@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mmdb.api.calls import Calls
 from mmdb.db.connection import Row
 from mmdb.db.prediction_table import PredictionTarget
-from mmdb.db.url import AnyConnection
 from mmdb.errors import InTransaction, InvalidOption
 from mmdb.server.arguments import input_text
 
@@ -19,14 +18,8 @@ if TYPE_CHECKING:
     from mmdb.standards.view_files import ParquetFile
 
 
-class ResultCalls:
+class ResultCalls(Calls):
     """Part of `Database`."""
-
-    connection: AnyConnection
-
-    @abstractmethod
-    def _call(self, function: str, **arguments: Any) -> Any:
-        """Call one of mmdb's functions: in the server, or here where the server has none."""
 
     def predict(self, model: str, x: Sequence[Any] | Mapping[str, Any]) -> list[float]:
         """Return class probabilities, or the value of a regression, for one row.

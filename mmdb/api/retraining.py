@@ -6,28 +6,22 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from mmdb.api.calls import Calls
 from mmdb.data import node_cache
 from mmdb.data.names import reference_of
 from mmdb.db.connection import Row
-from mmdb.db.url import AnyConnection
 from mmdb.server.arguments import json_text
 
 if TYPE_CHECKING:
     from mmdb.api.run import Run
 
 
-class RetrainingCalls:
+class RetrainingCalls(Calls):
     """Part of `Database`."""
-
-    connection: AnyConnection
 
     @abstractmethod
     def run(self, name: str) -> Run:
         """Return a run."""
-
-    @abstractmethod
-    def _call(self, function: str, **arguments: Any) -> Any:
-        """Call one of mmdb's functions: in the server, or here where the server has none."""
 
     def retrain(
         self,

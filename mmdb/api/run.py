@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mmdb.api.argument_types import names_wrong_types
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
 from mmdb.errors import MmdbWarning, NothingLearned
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _Q = load("api")
 
 
+@names_wrong_types
 @dataclass(frozen=True)
 class Run:
     """A run of a database."""
@@ -53,7 +55,7 @@ class Run:
         summary = train(connection, self.name, workers=workers, watch=watch, decide=decide)
         said = LockedConnection(connection).do(lambda c: verdict(c, self.name))
         if said is not None:
-            warnings.warn(said, NothingLearned, stacklevel=2)
+            warnings.warn(said, NothingLearned, stacklevel=3)
         return summary
 
     def explain(self, options: Mapping[str, Any] | None = None) -> Explanation:

@@ -8,9 +8,10 @@ from functools import cached_property
 from operator import index
 from typing import TYPE_CHECKING, Any
 
+from mmdb.api.argument_types import names_wrong_types
+from mmdb.api.calls import Calls
 from mmdb.data.names import check_name
 from mmdb.db.connection import OneSession, Source
-from mmdb.db.url import AnyConnection
 from mmdb.errors import InvalidOption, TensorNotFound
 from mmdb.messages import show
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _GROUPED_MODELS = 16
 
 
+@names_wrong_types
 @dataclass(frozen=True)
 class Model:
     """A saved model."""
@@ -103,10 +105,9 @@ class LazyTensorDict(Mapping[str, "torch.Tensor"]):
         return self._reader.rows(self._model, path, lo, hi)
 
 
-class ModelCalls:
+class ModelCalls(Calls):
     """Part of `Database`."""
 
-    connection: AnyConnection
     reads: Source
 
     @cached_property

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from mmdb.api.calls import Calls
 from mmdb.db.connection import Row
 from mmdb.db.duck import DuckConnection
-from mmdb.db.url import AnyConnection
 from mmdb.train.drive import schedules
 
 
-class ScheduleCalls:
+class ScheduleCalls(Calls):
     """Part of `Database`."""
-
-    connection: AnyConnection
 
     def schedule(
         self,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmdb.cli.options import MODEL, database, opened
+from mmdb.cli.options import MODEL, database, json_text, opened
 from mmdb.errors import InvalidOption, NotFound
 
 if TYPE_CHECKING:  # it loads torch
@@ -155,7 +154,7 @@ def _done(result: Any, as_json: bool, text: str) -> int:
     from mmdb.terminal import console
 
     if as_json:
-        print(json.dumps(asdict(result), default=str))
+        print(json_text(asdict(result)))
     else:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
     return 0
@@ -171,7 +170,7 @@ def _gc(given: argparse.Namespace) -> int:
     with opened(given) as db:
         report = db.gc(dry_run=not given.delete, grace=given.grace)
     if given.json:
-        print(json.dumps(asdict(report), default=str))
+        print(json_text(asdict(report)))
         return 0
     show_rows("", [asdict(found) for found in report.found])
     if given.delete:

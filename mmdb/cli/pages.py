@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 
 from mmdb.cli.models import Add
-from mmdb.cli.options import database, say
+from mmdb.cli.options import database, json_text, say
 from mmdb.errors import EngineError
 from mmdb.messages import bytes_text
 
@@ -87,7 +86,7 @@ def _lineage(given: argparse.Namespace) -> int:
         steps = lineage(connection, given.entity, direction, hops=given.hops, max_depth=most)
     rows = [step._asdict() for step in steps]
     if given.json:
-        print(json.dumps(rows))
+        print(json_text(rows))
     else:
         show_rows(f"Lineage of {given.entity}, {direction}", rows, spare=("kind",))
     return 0

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mmdb.cli.models import Add, WrongUse
-from mmdb.cli.options import RUN, WORKERS, database, opened, say
+from mmdb.cli.options import RUN, WORKERS, database, json_text, opened, say
 
 
 def add_run_commands(add: Add) -> None:
@@ -38,7 +38,7 @@ def _train(given: argparse.Namespace) -> int:
     with opened(given) as db:
         run = db.run(given.run)
         if given.json:
-            print(json.dumps(asdict(run.train(workers=given.workers))))
+            print(json_text(asdict(run.train(workers=given.workers))))
             return 0
         with training_watch(quiet=given.quiet) as watch:
             summary = run.train(workers=given.workers, watch=watch)
@@ -66,7 +66,7 @@ def _explain(given: argparse.Namespace) -> int:
     if given.plot is not None:
         plan.plot(given.plot)
     if given.json:
-        print(json.dumps(plan))
+        print(json_text(plan))
     else:
         show_plan(plan, most=len(plan) if given.all else None)
     return 0
@@ -94,7 +94,7 @@ def _calibrate(given: argparse.Namespace) -> int:
 
     with opened(given) as db:
         if given.json:
-            print(json.dumps([dict(row) for row in db.calibrate(given.budget)]))
+            print(json_text([dict(row) for row in db.calibrate(given.budget)]))
             return 0
         with console.status(f"Measuring for about {given.budget:g} s; nothing else should be busy"):
             rows = [dict(row) for row in db.calibrate(given.budget)]

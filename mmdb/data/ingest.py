@@ -12,7 +12,7 @@ from typing import IO
 import numpy as np
 from blake3 import blake3
 
-from mmdb.data.column_layout import ClassCounts, Field, Layout, Request, view
+from mmdb.data.column_layout import ClassCounts, Field, Request, view
 from mmdb.data.decoding import Decoding, class_text
 from mmdb.data.pack import dataset_hash, digest, pack, partition_hash, rows_per_block
 from mmdb.data.packing import PLACE, packed
@@ -238,24 +238,18 @@ def _scan(
 
 def _too_wide(connection: Connection, select: str, request: Request) -> UnsupportedType | None:
     """Return what to say of a column of DuckDB's that int64 cannot hold; None: there is none."""
-    names = [
-        one.name for one in request.scanned if (one.scanned, one.type) == ("bigint", "integer")
-    ]
-    if request.engine != "duckdb" or not names:
-        return None
-    found = ", ".join(
-        f"count({name})::bigint - count(TRY_CAST({name} AS bigint))::bigint AS {name}"
-        for name in map(quote_name, names)
-    )
-    (batch,) = connection.scan(
-        f"SELECT {found} FROM ({select}\n) AS q", [(n, "bigint") for n in names]
-    )
-    for name in names:
-        if batch[name][0]:
-            return UnsupportedType(
-                f"Column {name!r} holds whole numbers that no bigint holds.",
-                hint="Cast it to text in the query.",
+    for one in request.scanned:
+        if (request.engine, one.scanned, one.type) == ("duckdb", "bigint", "integer"):
+            name = quote_name(one.name)
+            lost = f"count({name}) - count(TRY_CAST({name} AS bigint))"
+            (batch,) = connection.scan(
+                f"SELECT ({lost})::bigint AS lost FROM ({select}\n) AS q", [("lost", "bigint")]
             )
+            if batch["lost"][0]:
+                return UnsupportedType(
+                    f"Column {one.name!r} holds whole numbers that no bigint holds.",
+                    hint="Cast it to text in the query.",
+                )
     return None
 
 
@@ -337,7 +331,7 @@ def pack_slices(
     The classes of train rows are counted in `counts`.
     """
     most = rows_per_block(packer.layout)
-    row_counts = [_block_rows(rows, most) for _, rows in slices]
+    row_counts = [[min(most, rows - at) for at in range(0, rows, most)] for _, rows in slices]
     pieces = cut(shuffle.read(packer.recode), chain.from_iterable(row_counts))
     partitions = []
     ordinals = {role: count() for role in ROLES}
@@ -346,7 +340,8 @@ def pack_slices(
         for block_rows in block_counts:
             piece = next(pieces)
             if role == "train":
-                _count_classes(piece, packer.layout, counts)
+                for slot in packer.layout.labels:
+                    counts.add(slot.field.name, view(piece.view("<u4"), slot))
             data = pack(piece, packer.layout, packer.texts)
             hashes = np.ascontiguousarray(packer.layout.hashes_of(piece).T).tobytes()
             blocks.append(_write_block(data, hashes, block_rows, file))
@@ -360,16 +355,6 @@ def pack_slices(
             )
         )
     return sorted(partitions, key=lambda partition: (partition.role, partition.ordinal))
-
-
-def _count_classes(rows: np.ndarray, layout: Layout, counts: ClassCounts) -> None:
-    lanes = rows.view("<u4")
-    for slot in layout.labels:
-        counts.add(slot.field.name, view(lanes, slot))
-
-
-def _block_rows(rows: int, most: int) -> list[int]:
-    return [min(most, rows - start) for start in range(0, rows, most)]
 
 
 def _write_block(data: bytes, hashes: bytes, row_count: int, file: IO[bytes]) -> SealedBlock:

@@ -139,15 +139,12 @@ class KnownClasses(dict[str | None, int]):
 
 def unseen(label: Label, value: Class) -> InvalidInput:
     """Return the error of a class that the model does not know."""
+    shown = repr(value) if isinstance(value, str) else class_text(value)
     return InvalidInput(
-        f"Label {label.name!r} has the value {_quoted(value)}, which the model has never seen.",
+        f"Label {label.name!r} has the value {shown}, which the model has never seen.",
         hint="Leave such rows out, or train a model on them; "
         f"it knows {listed(label.classes or ())}.",
     )
-
-
-def _quoted(value: Class) -> str:
-    return repr(value) if isinstance(value, str) else class_text(value)
 
 
 def listed(values: Sequence[Class]) -> str:

@@ -17,12 +17,7 @@ import psycopg
 from psycopg import sql
 
 from mmdb.db.install import install
-from mmdb.db.server_programs import (
-    ServerPrograms,
-    find_server,
-    library_path,
-    packaged_server,
-)
+from mmdb.db.server_programs import ServerPrograms, find_server, library_path, packaged_server
 from mmdb.errors import InvalidInput, ServerMissing, ServerNotStarted
 
 #: Of what is downloaded where this machine has no server that fits.

@@ -28,14 +28,7 @@ from mmdb.db.server_sessions import (
     least_loaded,
 )
 from mmdb.db.url import AnyConnection
-from mmdb.errors import (
-    Cancelled,
-    ConnectionLost,
-    CorruptTensor,
-    MmdbError,
-    MmdbWarning,
-    WrongUrl,
-)
+from mmdb.errors import Cancelled, ConnectionLost, CorruptTensor, MmdbError, MmdbWarning, WrongUrl
 
 _Result = TypeVar("_Result")
 

@@ -16,13 +16,7 @@ from typing import Any, TypeVar
 from mmdb import errors
 from mmdb.db.connection import SCAN_ROWS, Batch, ColumnType
 from mmdb.db.queries import quote_name
-from mmdb.db.row_formats import (
-    NULL_BITS,
-    Field,
-    Framing,
-    in_arrays,
-    row_parser,
-)
+from mmdb.db.row_formats import NULL_BITS, Field, Framing, in_arrays, row_parser
 from mmdb.memory import ROW_BYTES, call_bytes, lifted, ran_out
 
 #: A step holds about as many bytes, so that it stays in the processor's cache.

@@ -16,13 +16,7 @@ from torch import Tensor, nn
 
 from mmdb.arguments import is_number, is_whole
 from mmdb.errors import FactoryFailed
-from mmdb.graph.tabular import (
-    ColumnInput,
-    Columns,
-    Scaled,
-    check_columns,
-    tabular,
-)
+from mmdb.graph.tabular import ColumnInput, Columns, Scaled, check_columns, tabular
 from mmdb.messages import show
 
 Kind = Callable[[object], object]

@@ -104,7 +104,7 @@ def transformers(
     made = _config(library, name, {**(config or {}), **options})
     found = _class_of(library, made, model, input_shape, causal=causal)
     causal = causal or found in _classes(library.MODEL_FOR_CAUSAL_LM_MAPPING, made)
-    if hasattr(made, "num_labels") and _classifies(found):
+    if hasattr(made, "num_labels") and "Classification" in found.__name__:
         made.num_labels = outputs
     if found.main_input_name == "pixel_values":
         _fit_picture(made, input_shape)
@@ -306,10 +306,6 @@ def _classes(mapping: Any, config: Any) -> tuple[Any, ...]:
 
 def _upper(kind: str) -> str:
     return "".join(f"_{c}" if c.isupper() and n else c for n, c in enumerate(kind)).upper()
-
-
-def _classifies(found: Any) -> bool:
-    return "Classification" in found.__name__
 
 
 def _fit_tokens(config: Any, outputs: int, given: set[str]) -> None:

@@ -41,7 +41,9 @@ def find(connection: Connection, entity: object) -> Found:
     if asked.kind in NUMBERED:
         return _numbered(connection, asked.kind, asked.name)
     if asked.kind in OUTSIDE:
-        return _only(entity, [Found(entity)] if _is_outside(connection, entity) else [])
+        return _only(
+            entity, [Found(entity)] if connection.rows(_Q.outside_down, names=[entity]) else []
+        )
     if asked.kind in ("table", "column"):
         found = _columns(connection, asked.kind, asked.name)
         exact = [one for one in found if one.node == entity]  # of an unknown schema, for example
@@ -164,10 +166,6 @@ def _numbered(connection: Connection, kind: str, name: str) -> Found:
     }[kind]
     rows = connection.rows(query, ids=[key])
     return _only(node, [Found(node)] if any(row["child"] == node for row in rows) else [])
-
-
-def _is_outside(connection: Connection, node: str) -> bool:
-    return bool(connection.rows(_Q.outside_down, names=[node]))
 
 
 def lineage(

@@ -374,12 +374,8 @@ def _engine(where: Where) -> Engine:
         connection.close()
         raise
     made = _duckdb(connection)
-    event.listen(made, "engine_disposed", _closing(connection))
+    event.listen(made, "engine_disposed", lambda engine: connection.close())
     return made
-
-
-def _closing(connection: DuckConnection) -> Callable[[Engine], None]:
-    return lambda engine: connection.close()
 
 
 def _duckdb(connection: DuckConnection) -> Engine:

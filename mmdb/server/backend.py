@@ -19,14 +19,7 @@ from mmdb.db.citus import own_node, tells_of_lost_node
 from mmdb.db.connection import Connection
 from mmdb.db.owners import LOCK_TIMEOUT, refusal
 from mmdb.db.queries import load
-from mmdb.errors import (
-    InTransaction,
-    InvalidOption,
-    MmdbError,
-    NodeLost,
-    NoWorkerLogin,
-    WrongUrl,
-)
+from mmdb.errors import InTransaction, InvalidOption, MmdbError, NodeLost, NoWorkerLogin, WrongUrl
 from mmdb.memory import bounded, shortage
 from mmdb.server.apart import DRIVER_GRACE_S, Lent, apart, interruptible, is_any_left, this_call
 from mmdb.server.plpy_connection import PlpyConnection

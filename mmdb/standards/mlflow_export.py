@@ -227,7 +227,7 @@ def _copy_models(
             name, number = numbers[row["model"], row["version"]]
             key, value = key_text(row["key"]), row["value"][:_TAG_CHARACTERS]
             tracking.tag_version(name, number, key, value)
-    for row in connection.rows(_Q.find_aliases):
+    for row in connection.rows(load("exchange").list_aliases):
         if (row["model"], row["version"]) in numbers:
             _copy_alias(tracking, *numbers[row["model"], row["version"]], row["alias"], copied)
 

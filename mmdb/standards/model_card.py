@@ -58,7 +58,7 @@ def read_card(connection: Connection, model: str) -> CardFacts:
         model=row,
         aliases=aliases,
         metrics=connection.rows(_Q.find_card_metrics, **key),
-        tags=connection.rows(_Q.find_card_tags, **key),
+        tags=connection.rows(load("report_models").find_tags, **key),
         notes=connection.rows(_Q.find_card_notes, **key),
         dataset=used,
         transforms=connection.rows(_Q.find_card_transforms, dataset_id=dataset_id),

@@ -9,14 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mmdb.report.explanation import (
-    RIGHT,
-    Explanation,
-    PlanLine,
-    PlanView,
-    shares_text,
-    view_of,
-)
+from mmdb.report.explanation import RIGHT, Explanation, PlanLine, PlanView, shares_text, view_of
 from mmdb.terminal.output import console as standard
 from mmdb.terminal.output import natural_width
 

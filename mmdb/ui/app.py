@@ -108,7 +108,7 @@ class _Served:
                 tag = tag_of(self._kinds[kind].state(connection, name))
                 report = self._kinds[kind].report(connection, name)
         except MmdbError as error:
-            return _error_page(error)
+            return _text_page(status_of(error), error.message, str(error.hint or ""))
         frame = PageFrame(
             above=_BAR,
             scripts=self._addresses,
@@ -148,10 +148,6 @@ _BAR = (
     '<nav class="bar" aria-label="Pages"><a href="/">Database</a><a href="/runs">Runs</a>'
     '<a href="/models">Models</a><span class="live" id="live"></span></nav>\n'
 )
-
-
-def _error_page(error: MmdbError) -> Response:
-    return _text_page(status_of(error), error.message, str(error.hint or ""))
 
 
 def _text_page(status: int, said: str, hint: str) -> Response:

@@ -92,7 +92,7 @@ WHERE p.run = %(run)s::text
 ORDER BY p.candidate_id, p.epoch;
 
 -- name: find_hops
--- The hops of a run, by worker and in order.
+-- The hops of a run, or of one candidate of it, by worker and in order.
 SELECT
     h.worker,
     h.node,
@@ -105,7 +105,7 @@ SELECT
     h.compute_s,
     h.total_s
 FROM mmdb.hop_timeline AS h
-WHERE h.run = %(run)s::text
+WHERE h.run = %(run)s::text AND (%(candidate_id)s::bigint IS NULL OR h.candidate_id = %(candidate_id)s::bigint)
 ORDER BY h.worker, h.started_at;
 
 -- name: find_outcome

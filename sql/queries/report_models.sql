@@ -262,23 +262,6 @@ FROM mmdb.candidate_progress AS p
 WHERE p.run = %(run)s::text AND p.candidate_id = %(candidate_id)s::bigint
 ORDER BY p.epoch;
 
--- name: find_candidate_hops
--- The hops of one candidate of a run, by worker and in order.
-SELECT
-    h.worker,
-    h.node,
-    h.candidate_id,
-    h.epoch,
-    h.role,
-    extract(EPOCH FROM h.started_at)::double precision AS begun,
-    h.read_s,
-    h.load_s,
-    h.compute_s,
-    h.total_s
-FROM mmdb.hop_timeline AS h
-WHERE h.run = %(run)s::text AND h.candidate_id = %(candidate_id)s::bigint
-ORDER BY h.worker, h.started_at;
-
 -- name: find_transfer
 -- What was carried over from whom into a model's candidate.
 SELECT

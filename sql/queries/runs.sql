@@ -284,17 +284,6 @@ SELECT
 FROM mmdb.run AS r
 WHERE r.run_id = any(%(run_ids)s::bigint[]);
 
--- name: last_run_request
--- The last thing that someone asked of a run.
-SELECT
-    q.request_id,
-    q.request,
-    q.priority
-FROM mmdb.run_request AS q
-WHERE q.run_id = %(run_id)s::bigint
-ORDER BY q.request_id DESC
-LIMIT 1;
-
 -- name: add_candidate_request
 -- Ask something of a candidate.
 INSERT INTO mmdb.candidate_request (candidate_id, request)

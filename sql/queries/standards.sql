@@ -263,15 +263,6 @@ INNER JOIN mmdb.model_overview AS o ON v.name = o.model AND v.version = o.versio
 WHERE %(run)s::text IS NULL OR o.run = %(run)s::text
 ORDER BY v.name, v.version;
 
--- name: find_aliases
--- Where each alias is.
-SELECT
-    a.model,
-    a.alias,
-    a.version
-FROM mmdb.model_alias AS a
-ORDER BY a.model, a.alias;
-
 -- name: find_tags
 -- The tags of models.
 SELECT
@@ -325,15 +316,6 @@ SELECT
 FROM mmdb.metric_overview AS m
 WHERE m.model = %(model)s::text AND m.version = %(version)s::integer
 ORDER BY m.dataset, m.metric;
-
--- name: find_card_tags
--- The tags of a model.
-SELECT
-    t.key,
-    t.value
-FROM mmdb.tag_overview AS t
-WHERE t.model = %(model)s::text AND t.version = %(version)s::integer
-ORDER BY t.key;
 
 -- name: find_card_notes
 -- The notes on a model, oldest first.

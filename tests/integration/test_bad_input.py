@@ -339,7 +339,6 @@ PYTHON_ONLY: list[Case] = [
     ("resume_candidate", {"candidate_id": None}, errors.InvalidOption, "NULL"),
     ("clone_candidate", {"candidate_id": 2**70, "config": {}}, errors.CandidateNotFound, "1180"),
     ("save_candidate", {"candidate_id": 1.5, "name": "x"}, errors.InvalidOption, "1.5"),
-    ("sql", {"statement": None}, errors.InvalidOption, "statement is NULL"),
     ("run", {"name": None}, errors.RunNotFound, "no run named NULL"),
     ("note", {"model": "r", "note": None}, errors.InvalidOption, "empty"),
 ]
@@ -532,6 +531,62 @@ def test_a_wrong_url_is_refused_without_its_password(url: str) -> None:
         mmdb.connect(url)
     assert "secret" not in str(raised.value)
     assert raised.value.hint
+
+
+HALF = "\ud800"  # a lone surrogate: no database and no file holds it
+WRONG_TYPES: list[tuple[str, dict[str, Any], str]] = [
+    ("refresh_dataset", {"name": "keyed", "grows": 5}, "grows is 5"),
+    ("refresh_dataset", {"name": "keyed", "grows": HALF}, r"grows is '\\ud800'|no column"),
+    ("forget", {"dataset": "keyed", "condition": HALF}, r"condition is '\\ud800'"),
+    ("evaluate", {"model": "r", "data": "d", "metrics": 5}, "metrics is 5"),
+    ("evaluate", {"model": "r", "data": "d", "metrics": []}, r"metrics is \[\]"),
+    ("compare_models", {"a": "r", "b": "r", "data": "d", "metrics": 5}, "metrics is 5"),
+    (
+        "predict_query",
+        {"model": "r", "query": "SELECT id, a, color FROM points", "probabilities": None},
+        "probabilities is NULL",
+    ),
+    ("export_model", {"model": "r", "max_shard_bytes": None}, "max_shard_bytes is NULL"),
+    ("export_model", {"model": "r", "target": 5}, "target is 5"),
+    ("sql", {"statement": HALF}, r"statement is '\\ud800'"),
+]
+
+
+@pytest.fixture(scope="module")
+def keyed(db: Database) -> Database:
+    """Return the database with a dataset that has a key."""
+    db.create_dataset("keyed", "SELECT id, a, y FROM points", options={"roles": {"id": "key"}})
+    return db
+
+
+@pytest.mark.parametrize(("function", "given", "named"), WRONG_TYPES)
+def test_a_value_of_a_wrong_type_is_named(
+    keyed: Database, function: str, given: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    given = ({"target": tmp_path / "model"} if function == "export_model" else {}) | given
+    before = contents(keyed)
+    with pytest.raises(errors.InputError, match=named) as raised:
+        getattr(keyed, function)(**given)
+    assert raised.value.hint
+    assert contents(keyed) == before
+
+
+def test_a_note_of_a_wrong_type_is_named(keyed: Database) -> None:
+    with pytest.raises(errors.InvalidOption, match=r"note is '\\ud800'"):
+        keyed.forget("keyed", "id = 1", note=HALF)
+    if keyed.connection.engine == "duckdb":  # PostgreSQL takes a number as its text
+        with pytest.raises(errors.InvalidOption, match="note is 5"):
+            keyed.forget("keyed", "id = 1", note=5)  # type: ignore[arg-type]
+
+
+def test_an_error_of_python_that_no_argument_explains_is_left_as_it_is(db: Database) -> None:
+    def interrupt(sent: int, total: int) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        db.push("r", to="duckdb://", on_progress=interrupt)
+    with pytest.raises(TypeError, match="colour"):
+        db.predict("r", [1, "red"], colour=1)  # type: ignore[call-arg]
 
 
 def test_a_database_or_password_that_is_wrong_is_named(postgres_url: str) -> None:

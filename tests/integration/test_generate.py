@@ -105,6 +105,8 @@ def test_it_stops_and_says_why(db: mmdb.Database, tmp_path: Path) -> None:
     assert found == {"generated": "", "tokens": 0, "stopped": "time"}
     with pytest.raises(errors.InvalidInput, match="has 12 tokens; the network reads 12"):
         db.generate("short", "q" * 12)
+    with pytest.raises(errors.InvalidOption, match=r"prompt is '\\ud800'"):
+        db.generate("short", "\ud800")
 
 
 @pytest.mark.parametrize(

@@ -138,8 +138,9 @@ def test_a_damaged_file_is_named_or_skipped(db: mmdb.Database, damaged: bytes | 
     with pytest.raises(errors.DataError, match=f"'file' holds no picture in row {ROWS + 1} of"):
         create(db)
     assert db.sql("SELECT name FROM mmdb.dataset_overview") == []
-    with pytest.warns(errors.MmdbWarning, match="1 rows are left out: column 'file'"):
+    with pytest.warns(errors.MmdbWarning, match="1 rows are left out: column 'file'") as warned:
         create(db, transforms={"file": {"kind": "picture", "on_error": "skip"}})
+    assert [one.filename for one in warned] == [__file__]  # the caller's line, not mmdb's
     found = find_dataset(db.connection, "photos")
     assert (found.row_count, found.decoding.classes) == (ROWS, ("left", "right"))
 

@@ -537,8 +537,10 @@ def test_a_split_that_cannot_be_is_named(
 def test_a_run_that_learned_nothing_says_so(db: mmdb.Database) -> None:
     db.create_dataset("coins", "SELECT b, id * 7919 % 97 % 3 = 0 AS y FROM thing", validation=0.3)
     db.create_run("coins", dataset="coins", architecture="linear", epochs=2)
-    with pytest.warns(errors.NothingLearned, match="the most frequent class alone would be in"):
+    match = "the most frequent class alone would be in"
+    with pytest.warns(errors.NothingLearned, match=match) as warned:
         db.run("coins").train(workers=1)
+    assert __file__ in [one.filename for one in warned]
     db.create_dataset("sums", "SELECT b, b * 2.5 AS z FROM thing", label="z")
     space = {"architecture.hidden": [[64], []], "lr": [0.01]}
     db.create_run("sums", dataset="sums", search={"space": space}, epochs=40)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
+from dataclasses import make_dataclass
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
 from mmdb import terminal
-from mmdb.cli import service
+from mmdb.cli import models, service
 from mmdb.db.check import Check
 from mmdb.terminal.output import SafeConsole
 
@@ -191,3 +194,10 @@ def test_a_terminal_obeys_nothing_that_is_stored(monkeypatch: pytest.MonkeyPatch
 def test_a_workers_log_has_a_line_for_each_thing_said(capsys: pytest.CaptureFixture[str]) -> None:
     service._say("x\nmine: finished\x1b[2J: finished")
     assert capsys.readouterr().err == "x mine: finished␛[2J: finished\n"
+
+
+def test_what_a_command_prints_for_machines_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    found = make_dataclass("Found", ["value", "hash"])(math.nan, b"ab")
+    assert models._done(found, True, "") == 0
+    told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert told == {"value": "NaN", "hash": r"\x6162"}

@@ -275,7 +275,7 @@ class Selects:
         for item in node.expressions:
             rows.columns += self._outputs(item, reader)
         if self.engine == "duckdb":
-            scope.aliases = _aliases(rows.columns)
+            scope.aliases = {c.name: c for c in reversed(rows.columns) if c.name is not None}
         first = [node.args.get(name) for name in ("where", "having", "qualify", "sample")]
         first += definitions.values()  # what a window that nothing uses names is named
         self._decide(rows, reader, [part for part in first if isinstance(part, exp.Expr)])
@@ -368,10 +368,6 @@ def bind_table(node: exp.Table, scope: Scope, binder: Binder) -> QueryRows:
 
 def _has_clauses(node: exp.Expr) -> bool:
     return any(node.args.get(name) for name in (*_LAST, "with_"))
-
-
-def _aliases(columns: Sequence[QueryColumn]) -> dict[str, QueryColumn]:
-    return {column.name: column for column in reversed(columns) if column.name is not None}
 
 
 def _grouping(group: exp.Expr) -> Iterator[exp.Expr]:

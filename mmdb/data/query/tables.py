@@ -112,14 +112,16 @@ class _From:
         return frame
 
     def _alone(self, node: exp.Expr, beside: Frame) -> Frame:
-        lateral = self._lateral(beside)
+        lateral = replace(self.scope, frame=beside) if beside.ranges else self.scope
         if node.args.get("pivots"):
             return self._pivot(node, beside)
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             return self._table(node)
         if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table | exp.Subquery):
             inner = self.item(node.this, beside)
-            return self._renamed(node, inner) if node.alias else inner
+            if node.alias:  # which hides the names in it
+                return self._named(node, QueryRows(inner.columns, inner.decides, inner.inner))
+            return inner
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Values):
             return self._named(node, self.binder.query(node.this, lateral))
         if isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery):
@@ -128,9 +130,6 @@ class _From:
             around = lateral if self.scope.engine == "duckdb" else self.scope
             return self._named(node, self.binder.query(node, around))
         return self._function(node, lateral)
-
-    def _lateral(self, beside: Frame) -> Scope:
-        return replace(self.scope, frame=beside) if beside.ranges else self.scope
 
     def _table(self, node: exp.Table) -> Frame:
         name = table_name(node, self.scope.engine)
@@ -153,11 +152,6 @@ class _From:
             schema=None if given or not name else name.schema or rows.schema,
         )
         return Frame([named] if named.name else [], columns, [rows])
-
-    def _renamed(self, node: exp.Expr, inner: Frame) -> Frame:
-        """Return a join in parentheses with an alias, which hides the names in it."""
-        rows = QueryRows(inner.columns, inner.decides, inner.inner)
-        return self._named(node, rows)
 
     def _pivot(self, node: exp.Expr, beside: Frame) -> Frame:
         plain = type(node)(**{k: v for k, v in node.args.items() if k != "pivots"})

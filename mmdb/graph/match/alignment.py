@@ -18,13 +18,7 @@ from numpy.typing import NDArray
 from mmdb.graph.match.layer_orders import START, Orders, compiled, orders_of, passing_rows
 from mmdb.graph.match.pack import PackedSkeleton
 from mmdb.graph.match.packed_zoo import PackedZoo
-from mmdb.graph.match.program import (
-    alike_and_shared,
-    fill_values,
-    room_of,
-    scales,
-    score,
-)
+from mmdb.graph.match.program import alike_and_shared, fill_values, room_of, scales, score
 
 #: Bytes of choices that are kept at once; rows before them are filled a second time.
 _ROOM_BYTES = 1 << 28

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mmdb.graph.match.alignment import (
-    Alignment,
-    align_with,
-    alignment_with_itself,
-    child_of,
-)
+from mmdb.graph.match.alignment import Alignment, align_with, alignment_with_itself, child_of
 from mmdb.graph.match.pack import PackedSkeleton
 from mmdb.graph.match.packed_zoo import PackedZoo
 from mmdb.graph.match.program import best_of, room_of

@@ -42,7 +42,7 @@ def inputs_of_config(module: nn.Module) -> Iterator[Inputs]:
     names = [one.name for one in _parameters(module)]
     main = getattr(module, "main_input_name", "input_ids")
     mains = [main] if isinstance(main, str) else list(main)
-    taken = [one for one in mains if one in names] or _first_known(names)
+    taken = [one for one in mains if one in names] or [one for one in names if one in _MAKERS][:1]
     beside = [one for one in (*_required(module), *_BESIDE) if one in names and one not in taken]
     others = [one for one in _MODALITIES if one in names and one not in (*taken, *beside)]
     takes_any = any(p.kind is p.VAR_KEYWORD for p in _parameters(module))
@@ -58,10 +58,6 @@ def inputs_of_config(module: nn.Module) -> Iterator[Inputs]:
                 yield Inputs(kwargs={**found, **options})
             if not others:
                 break
-
-
-def _first_known(names: Sequence[str]) -> list[str]:
-    return [name for name in names if name in _MAKERS][:1]
 
 
 def _parameters(module: nn.Module) -> list[inspect.Parameter]:

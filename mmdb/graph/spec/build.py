@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from mmdb.graph.trace.structure import NetworkGraph
 
 MAX_PARAMETERS = 1_000_000_000
+#: What builds an architecture that is made of others, by a key that it has.
+_MADE_OF_OTHERS = {
+    "backbone": "mmdb.graph.spec.head:build_headed",
+    "network": "mmdb.graph.grouped:build_grouped",
+    "adapted": "mmdb.graph.adapted:build_adapted",
+    "mean": "mmdb.graph.mean:build_mean",
+}
 _MOST_GUESSED = 4  # inputs whose dtypes are tried one by one
 
 # torch has one default generator per process: whoever borrows it holds this lock.
@@ -70,30 +77,12 @@ def build(
     """
     parsed = parse(architecture)
     _check_sizes(input_shape, outputs)
-    if "backbone" in parsed:
-        from mmdb.graph.spec.head import build_headed  # which builds its parts here
-
-        return build_headed(
-            parsed, arguments, input_shape, outputs, factories, max_parameters=max_parameters
-        )
-    if "network" in parsed:
-        from mmdb.graph.grouped import build_grouped
-
-        return build_grouped(
-            parsed, arguments, input_shape, outputs, factories, max_parameters=max_parameters
-        )
-    if "adapted" in parsed:
-        from mmdb.graph.adapted import build_adapted
-
-        return build_adapted(
-            parsed, arguments, input_shape, outputs, factories, max_parameters=max_parameters
-        )
-    if "mean" in parsed:
-        from mmdb.graph.mean import build_mean
-
-        return build_mean(
-            parsed, arguments, input_shape, outputs, factories, max_parameters=max_parameters
-        )
+    for key, builder in _MADE_OF_OTHERS.items():
+        if key in parsed:
+            whole = resolve(builder)(
+                parsed, arguments, input_shape, outputs, factories, max_parameters=max_parameters
+            )
+            return cast("nn.Module", whole)
     if "layers" in parsed:
         shape, number = _single(input_shape, outputs)
         return build_layers(parsed, arguments, shape, number, max_parameters=max_parameters)

@@ -149,12 +149,9 @@ class Propagation:
         other = self.partner(op, value)
         if other is None:
             return None
-        return self.index_between(self.child[value][axis], self.parent[other][axis])
-
-    def index_between(self, one: AxisSpace, other: AxisSpace) -> tuple[Index, int] | None:
-        """Return the index of a space, and the parent's size; None if it has none."""
-        index = self.indices.index(one, other)
-        return None if index is None else (index, other.size)
+        space = self.parent[other][axis]
+        index = self.indices.index(self.child[value][axis], space)
+        return None if index is None else (index, space.size)
 
     def has_means(self, op: Operation, value: Value) -> bool:
         """Whether elements of what an operation reads are means of the parent's."""

@@ -150,13 +150,9 @@ def synchronize(device: torch.device) -> None:
 def generators() -> dict[str, list[Tensor]]:
     """Return the states of the accelerators' generators by their kind; nothing of unused ones."""
     known = accelerator()
-    if known is None or not _is_in_use(known):
+    if known is None or not getattr(module_of(known), "is_initialized", lambda: True)():
         return {}
     return {known.type: [generator_of(device) for device in accelerators()]}
-
-
-def _is_in_use(known: torch.device) -> bool:
-    return bool(getattr(module_of(known), "is_initialized", lambda: True)())
 
 
 def generator_of(device: torch.device) -> Tensor:

@@ -16,13 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from mmdb.data.decoding import IGNORED, Target
-from mmdb.errors import (
-    Cancelled,
-    MmdbError,
-    NotANumber,
-    TrainingFailed,
-    stops_the_caller,
-)
+from mmdb.errors import Cancelled, MmdbError, NotANumber, TrainingFailed, stops_the_caller
 from mmdb.memory import require, shortage
 from mmdb.train.candidate.setup import Setup, augmentation_generator
 from mmdb.train.compute.device import CPU, autocast

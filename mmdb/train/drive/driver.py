@@ -320,9 +320,10 @@ class Driver:
             alone = len(self._runs) == 1 or active.job.schedule.wants > 1
             idle = list(self._pool.idle)
             offers = [idle] if alone else [[worker] for worker in idle]
+            usable = self._pool.usable // len(self._runs) if active.job.schedule.shares else None
             for offer in offers:
                 try:
-                    assignments = active.job.assign(offer, self._workers_for(active.job))
+                    assignments = active.job.assign(offer, usable)
                     if not assignments and self._pool.is_settled:
                         active.job.check_reach()
                 except MmdbError as error:  # the search finds nothing that can train; a lost node
@@ -337,10 +338,6 @@ class Driver:
             if self._must_gather(active.job):
                 return False
         return False
-
-    def _workers_for(self, job: RunJob) -> int | None:
-        """Return how many workers a run may count on, where that is asked."""
-        return self._pool.usable // len(self._runs) if job.schedule.shares else None
 
     def _must_gather(self, job: RunJob) -> bool:
         """Return whether workers are to stay idle for a run that needs several at once.

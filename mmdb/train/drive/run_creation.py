@@ -32,12 +32,7 @@ from mmdb.train.drive.candidate_check import CandidateCheck
 from mmdb.train.drive.defaults import DEFAULTS_PER_GROUP, defaults_of
 from mmdb.train.drive.stack_choice import StackChoice, choose_stack, keep_steps
 from mmdb.train.features.feature_planning import check_request, with_transfer
-from mmdb.train.ledger.run_options import (
-    MOST_MEMBERS,
-    SAME,
-    RunOptions,
-    parse_run_options,
-)
+from mmdb.train.ledger.run_options import MOST_MEMBERS, SAME, RunOptions, parse_run_options
 from mmdb.train.ledger.shards import SISA, shard_name
 from mmdb.train.schedule.workload import STRATEGIES as SCHEDULED
 from mmdb.train.search import Start, compares, make_search, possible, to_row

@@ -23,12 +23,7 @@ from mmdb.errors import (
     WorkerLost,
 )
 from mmdb.train.drive.locked_connection import hold_session
-from mmdb.train.hops.orders import (
-    MergeOrder,
-    Order,
-    timed_out,
-    to_json,
-)
+from mmdb.train.hops.orders import MergeOrder, Order, timed_out, to_json
 from mmdb.train.ledger.ledger import Ledger
 from mmdb.train.values.runtime import TimeLimit
 

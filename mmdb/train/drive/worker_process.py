@@ -73,7 +73,7 @@ class Serving(threading.Thread):
         try:
             for slot in self._slots.values():
                 start_without_signals(slot.thread)
-            while not self._is_over():
+            while any(slot.state != "stopped" for slot in self._slots.values()):
                 self._turn(self._next())
         except MmdbError as error:
             self.error = error
@@ -170,9 +170,6 @@ class Serving(threading.Thread):
     def _begin(self, slot: _ServedSlot, row: Row) -> None:
         slot.state, slot.assignment_id = "busy", row["assignment_id"]
         slot.thread.do(from_json(row["detail"]))
-
-    def _is_over(self) -> bool:
-        return all(slot.state == "stopped" for slot in self._slots.values())
 
 
 #: Seconds between two looks at whether to stop.

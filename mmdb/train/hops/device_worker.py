@@ -44,12 +44,7 @@ from mmdb.train.compute.step_times import time_steps
 from mmdb.train.group.collectives import Membership
 from mmdb.train.group.group_pass import average, group_pass
 from mmdb.train.replay.stages import Differs, repeat, train_together
-from mmdb.train.stack.stacked_pass import (
-    candidate_pass,
-    shape_of_stack,
-    stacked_pass,
-    stacks,
-)
+from mmdb.train.stack.stacked_pass import candidate_pass, shape_of_stack, stacked_pass, stacks
 from mmdb.train.values.feature_spec import READY, base_in, base_name
 from mmdb.train.values.jobs import ExamineSpec, Job, MaterializeSpec, StepTimes
 from mmdb.train.values.row_batch import Partition, tensors_in, tensors_of
@@ -117,10 +112,6 @@ class DeviceWorker:
     def has_partition(self, key: str) -> bool:
         """Return whether the partition is mapped."""
         return key in self._partitions
-
-    def map_partition(self, key: str) -> None:
-        """Map a partition that is in the node's cache."""
-        self.partition(key)
 
     def partition(self, key: str) -> Partition:
         """Return features and labels of a partition that is in the node's cache.

@@ -24,13 +24,7 @@ from mmdb.train.features.feature_cache import FeatureCache, on_features
 from mmdb.train.hops.next_turn import Turn, TurnFinder
 from mmdb.train.hops.warm_starts import CandidateInitialiser
 from mmdb.train.ledger.ledger import CandidateRecord, Ledger
-from mmdb.train.ledger.state_history import (
-    Located,
-    NewState,
-    Retention,
-    locate,
-    repeated,
-)
+from mmdb.train.ledger.state_history import Located, NewState, Retention, locate, repeated
 from mmdb.train.values.jobs import Average, Executor, MapPartition, SeveralHops
 from mmdb.train.values.spec import CandidateSpec, HopResult, HopSpec, HopStep, Past, WorkerGroup
 

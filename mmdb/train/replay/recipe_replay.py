@@ -31,13 +31,7 @@ from mmdb.store.models.recover import ModelReader, Verify, load_tensors, shared_
 from mmdb.store.tensors.hashing import hash_entries
 from mmdb.store.tensors.state_entries import contents_of
 from mmdb.train.compute.exact import neutral
-from mmdb.train.replay.hop_replay import (
-    EpochState,
-    Stopped,
-    at_once,
-    replay_epochs,
-    replay_hops,
-)
+from mmdb.train.replay.hop_replay import EpochState, Stopped, at_once, replay_epochs, replay_hops
 from mmdb.train.replay.trainer import TrainingData, find_trainer, train_in_place
 
 Weights = dict[str, torch.Tensor]

@@ -138,11 +138,7 @@ class Study:
 
 
 def _distribution(dimension: Dimension) -> BaseDistribution:
-    from optuna.distributions import (
-        CategoricalDistribution,
-        FloatDistribution,
-        IntDistribution,
-    )
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(dimension, Values):  # values may be objects, so Optuna sees their places
         return CategoricalDistribution(range(len(dimension.values)))

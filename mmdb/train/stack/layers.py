@@ -22,15 +22,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from mmdb.graph import vocabulary
 from mmdb.graph.mean import MeanOf
 from mmdb.graph.spec.layer_graph import LayerGraph
-from mmdb.train.stack.flow import (
-    Flow,
-    Form,
-    Layer,
-    Step,
-    by_numbers,
-    by_rows,
-    fill,
-)
+from mmdb.train.stack.flow import Flow, Form, Layer, Step, by_numbers, by_rows, fill
 
 
 def in_turn(layer: Layer) -> Step:

@@ -63,7 +63,7 @@ class MapPartition:
 
     def run(self, worker: Any, payload: Payload, stopped: Stopped) -> tuple[None, None]:
         """Map it."""
-        worker.map_partition(self.key)
+        worker.partition(self.key)
         return None, None
 
 
