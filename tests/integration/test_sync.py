@@ -679,9 +679,10 @@ def test_a_copied_run_is_refused_before_anything_is_trained(
         with pytest.raises(RunEnded, match=r"(?s)'r' is a copy.*HINT: .*warm_start => 'NAME@VER"):
             db.run("r").train(workers=1)
         assert db.sql("SELECT count(*) AS n FROM mmdb.hop") == hops
-        options = {"architecture": "mlp(hidden=[64, 64])", "warm_start": "origin@1"}
-        again = db.create_run("again", dataset="d", search=SEARCH, epochs=1, **options)
-        again.train(workers=1)
+        mlp = "mlp(hidden=[64, 64])"
+        db.create_run(
+            "again", dataset="d", architecture=mlp, search=SEARCH, epochs=1, warm_start="origin@1"
+        ).train(workers=1)
         (begun,) = db.sql("SELECT parent FROM mmdb.warm_start_overview WHERE run = 'again'")
         assert begun["parent"] == "origin@1"
 
