@@ -85,11 +85,13 @@ class Metering:
 
 
 def require_numbers(predictor: Predictor, sample: PredictedRows) -> None:
-    """Raise where a model predicts NaN: no metric is defined then, and no class is predicted.
+    """Raise where a model predicts NaN, or all rows weigh 0: no metric is defined then.
 
     Raises:
         InvalidInput
     """
+    if sample.weight is not None and sample.row_count and not sample.weight.any():
+        raise InvalidInput("All of these rows weigh 0.", hint="Read rows with a weight above 0.")
     wrong = [bool(output.isnan().any()) for output in sample.outputs]
     if any(wrong):
         every = all(output.isnan().all() for output in sample.outputs)

@@ -286,6 +286,10 @@ def test_weights_of_the_query_count(db: mmdb.Database) -> None:
     wanted = sum(hit for hit, _ in right) / len(right)
     assert db.evaluate("weighed", bare)["accuracy"] == pytest.approx(wanted, abs=1e-9)
     assert sum(r["rows"] for r in db.confusion_matrix("weighed", bare)) == len(right)
+    nothing = f"SELECT a, b, c, late, 0 AS many FROM ({query}) AS q"
+    for ask in (db.evaluate, db.confusion_matrix):
+        with pytest.raises(errors.InvalidInput, match="All of these rows weigh 0"):
+            ask("weighed", nothing)
     assert db.roc_curve("weighed", bare) and db.importance("weighed", bare, repeats=1)
     assert db.compare_models("weighed", "late", bare)[0]["a_value"] == pytest.approx(wanted)
     # Rows that weigh 0 are as none: the class has no curve, and the accuracy is the others'.
