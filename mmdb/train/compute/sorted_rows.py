@@ -155,30 +155,28 @@ def by_name(
         module = assemble(
             model.definition, model.factories, tensors, trainable={}, reference=model.reference
         )
-        own = model.examples[0].inputs()  # of the dataset that it was trained on
-        flow = its_flow = capture(module, own)
         read = read_as(module, child(), rows, tensors) if rows.inputs else None
-        if read is not None:
-            its_flow = capture(read[0], given)
+        if read is None:
+            own = model.examples[0].inputs()  # of the dataset that it was trained on
+            twin, flow = module, capture(module, own)
+            reads = translate(replace(rows, outputs={}, class_doubts=()), flow, tensors)
+        else:
+            twin, flow = read[0], capture(read[0], given)
+            reads = Translated(tensors=read[1])
     except (ArchitectureError, CannotTrace) as error:
         raise BackboneMismatch(
             f"The columns of {model.reference} are in another order, and its forward cannot be "
             f"followed: {error}",
             hint=_HINT,
         ) from error
-    if read is None:
-        reads = translate(replace(rows, outputs={}, class_doubts=()), flow, tensors)
-    else:
-        reads = Translated(tensors=read[1])
     found = reads.doubts[0] if reads.doubts else None
     if rows.inputs and found is None:
         whole = ByName(module, replace(rows, outputs={}))
-        twin = module if read is None else read[0]
-        found = difference(twin, whole, reads.tensors, given, (its_flow, its_flow))
+        found = difference(twin, whole, reads.tensors, given, (flow, flow))
     if found is not None:
         raise BackboneMismatch(
             f"The columns of {model.reference} are in another order, and cannot be told apart in "
             f"its layers: {found}",
             hint=_HINT,
         )
-    return translate(replace(rows, inputs={}), its_flow, reads.tensors).tensors
+    return translate(replace(rows, inputs={}), flow, reads.tensors).tensors
