@@ -71,7 +71,7 @@ class Column:
         return self.width if self.transform is None else len(self.transform.names)
 
     @property
-    def parts(self) -> Sequence[str | int]:
+    def parts(self) -> Sequence[str | int | None]:
         """The name of each of these numbers: a category, a part of a date, or else its place."""
         if self.transform is None or not any(self.transform.names):
             return range(self.decoded_width)

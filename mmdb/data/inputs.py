@@ -165,7 +165,10 @@ def encoded(
             found[column.name], failed = decode_all(column.transform, values[column.name])
             for place, why in failed.items():
                 where = f" in the row with key {show(keys[place])}" if keys else ""
-                raise InvalidInput(f"Column {column.name!r} holds no picture{where}: {why}.")
+                raise InvalidInput(
+                    f"Column {column.name!r} holds no picture{where}: {why}.",
+                    hint="It takes the bytes of a JPEG or PNG file; leave other rows out.",
+                )
     return found
 
 

@@ -20,8 +20,8 @@ from mmdb.errors import InvalidInput
 MISSING = -1
 #: A whole number as databases write a float or a decimal.
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e\+[0-9]{2})?")
-#: What a number of a row is: its column, and its category or its place in the column.
-Slot = tuple[str, str | int]
+#: What a number of a row is: its column, and its category, None for NULL, or place in the column.
+Slot = tuple[str, str | int | None]
 
 
 def slots_of(decoding: Decoding, given: Input) -> list[Slot]:

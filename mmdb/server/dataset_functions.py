@@ -106,7 +106,11 @@ def _shown_rows(decoding: Decoding, decoded: Decoded, most: int) -> Iterator[dic
                 if isinstance(column.parts, range):
                     row[column.name] = values[0] if len(values) == 1 else values
                 else:
-                    named = zip(column.parts, values, strict=True)
+                    null = "missing"
+                    while null in column.parts and None in column.parts:
+                        null = f"({null})"
+                    names = [null if part is None else part for part in column.parts]
+                    named = zip(names, values, strict=True)
                     row |= {f"{column.name} {part}".strip(): value for part, value in named}
         labels = zip(decoding.labels, decoded.label_arrays, strict=False)
         shown = {label.name: _shown_label(label, values[place]) for label, values in labels}

@@ -254,7 +254,9 @@ class _KeptRows:
             return output.double().reshape(len(output), -1).mean(1).numpy()
         is_first = label is self._predictor.decoding.labels[0]
         guesses = self._predictor.guesses(output) if is_first else output.argmax(1)
-        return Texts([class_text(one) for one in label.classes], guesses.numpy())
+        names = [*map(class_text, label.classes), None]  # of NaN nothing is predicted: NULL
+        guesses = guesses.masked_fill(output.isnan().any(1), len(label.classes))
+        return Texts(names, guesses.numpy())
 
     def _add(self, key: _Key, values: Values) -> None:
         kept = self.columns[key]

@@ -38,7 +38,7 @@ from mmdb.messages import show
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend
 from mmdb.server.judging import keep
-from mmdb.server.metering import Metering
+from mmdb.server.metering import Metering, require_numbers
 from mmdb.server.model_functions import find_predictor
 from mmdb.server.predictor import Predictor
 from mmdb.server.sample import PredictedRows, read_sample
@@ -70,6 +70,8 @@ def importance(
     sample = read_sample(connection, predictor, query, has_values=True)
     values = metering(sample)
     name = next(iter(values), None)
+    if name is None:
+        require_numbers(predictor, sample)
     if name is None or metering.maximize[name] is None:
         raise InvalidOption(
             "The metric is not defined on these rows, or does not say which way is better.",

@@ -31,7 +31,7 @@ from mmdb.judge.resampling import CONFIDENCE, differences, intervals, mcnemar
 from mmdb.messages import show
 from mmdb.server.arguments import json_object, json_value
 from mmdb.server.backend import Backend
-from mmdb.server.metering import Metering
+from mmdb.server.metering import Metering, require_numbers
 from mmdb.server.model_functions import find_predictor
 from mmdb.server.predictor import Predictor
 from mmdb.server.sample import PredictedRows, read_sample, read_slice, same_rows
@@ -71,11 +71,7 @@ def evaluate(
         for row in _measured(metering, sample, places, is_sure=bool(intervals))
     ]
     if not found:
-        if all(outputs.isnan().all() for outputs in sample.outputs):
-            raise InvalidInput(
-                f"Model {predictor.model.reference} predicts NaN for all of these rows.",
-                hint="Its weights, or what it computes from them, are NaN: choose another model.",
-            )
+        require_numbers(predictor, sample)
         raise InvalidInput(
             "None of the metrics is defined on these rows.",
             hint="Some need rows of every class, or labels other than 0.",
@@ -195,6 +191,8 @@ def compare_models(backend: Backend, a: str, b: str, data: str, metrics: str | N
     samples = same_rows(connection, predictors, data)
     first, second = (of(sample) for of, sample in zip(meterings, samples, strict=True))
     both = [name for name in first if name in second]
+    for predictor, sample in zip(predictors, samples, strict=True) if not both else ():
+        require_numbers(predictor, sample)
 
     def apart(places: Tensor) -> dict[str, float]:
         drawn = [of(sample, places) for of, sample in zip(meterings, samples, strict=True)]
@@ -262,6 +260,15 @@ def _classified(predictor: Predictor) -> list[str]:
     return [class_text(value) for value in label.classes]
 
 
+def _read_numbers(
+    connection: Connection, predictor: Predictor, data: str, *, slice: str | None = None
+) -> PredictedRows:
+    """Return rows of which a class is predicted, which it is not where outputs are NaN."""
+    sample = read_sample(connection, predictor, data, slice=slice)
+    require_numbers(predictor, sample)
+    return sample
+
+
 def _scored(
     backend: Backend, model: str, data: str, positive: str | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -272,7 +279,7 @@ def _scored(
     """
     predictor = find_predictor(backend, model)
     place = _class_place(_classified(predictor), positive)
-    sample = read_sample(backend.connection, predictor, data)
+    sample = _read_numbers(backend.connection, predictor, data)
     scores = torch.softmax(sample.outputs[0].double(), dim=-1)[:, place]
     return scores, sample.labels[0] == place, sample.weight
 
@@ -290,7 +297,7 @@ def confusion_matrix(backend: Backend, model: str, data: str) -> _Rows:
     """Return rows, or their weights, by label and prediction, and their share of the label's."""
     predictor = find_predictor(backend, model)
     names = _classified(predictor)
-    sample = read_sample(backend.connection, predictor, data)
+    sample = _read_numbers(backend.connection, predictor, data)
     guessed = one_hot(predictor.guesses(sample.outputs[0]), len(names))
     cells = confusion(guessed, sample.labels[0], sample.weight)
     present = cells.sum(1).tolist()
@@ -365,7 +372,7 @@ def calibrate_model(
     wanted = None if goal is None else json_object(goal, "goal")
     place = None if wanted is None else _class_place(names, positive)
     asked = predictor if method is None else predictor.uncalibrated
-    sample = read_sample(connection, asked, data, slice=slice)
+    sample = _read_numbers(connection, asked, data, slice=slice)
     chosen = _fitted(asked, sample, method, wanted, place)
     saved = _save_calibrated(connection, predictor, chosen, names)
     shown = json.dumps(chosen.to_json(names))

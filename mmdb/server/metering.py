@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch.nn.functional import one_hot
 from mmdb.data.functions import find_functions
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.errors import InvalidOption
+from mmdb.errors import InvalidInput, InvalidOption
 from mmdb.messages import show
 from mmdb.server.predictor import Predictor
 from mmdb.server.sample import PredictedRows
@@ -71,7 +72,7 @@ class Metering:
         outputs, labels, weight = some.outputs, some.labels, some.weight
         fits = [fitted(output, true) for output, true in zip(outputs, labels, strict=True)]
         values = self._meter(fits, labels, weight)
-        if self._guesses is not None:
+        if self._guesses is not None and values:
             guessed = one_hot(self._guesses(outputs[0]), outputs[0].shape[-1]).float()
             values |= {
                 n: v for n, v in self._meter([guessed], labels, weight).items() if n in OF_GUESSES
@@ -80,7 +81,25 @@ class Metering:
             return values
         given = labels if weight is None else (*labels, weight.float())
         loss = float(self._criterion(outputs, given if len(given) > 1 else given[0]))
-        return {LOSS: loss, **values}
+        return {LOSS: loss, **values} if math.isfinite(loss) else values
+
+
+def require_numbers(predictor: Predictor, sample: PredictedRows) -> None:
+    """Raise where a model predicts NaN, or all rows weigh 0: no metric is defined then.
+
+    Raises:
+        InvalidInput
+    """
+    if sample.weight is not None and sample.row_count and not sample.weight.any():
+        raise InvalidInput("All of these rows weigh 0.", hint="Read rows with a weight above 0.")
+    wrong = [bool(output.isnan().any()) for output in sample.outputs]
+    if any(wrong):
+        every = all(output.isnan().all() for output in sample.outputs)
+        raise InvalidInput(
+            f"Model {predictor.model.reference} predicts NaN for {'all' if every else 'some'} of "
+            "these rows.",
+            hint="Its weights, or what it computes from them, are NaN: choose another model.",
+        )
 
 
 def _candidate(

@@ -22,7 +22,7 @@ from mmdb.messages import show
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend
 from mmdb.server.judging import calibrate_again
-from mmdb.server.metering import Metering
+from mmdb.server.metering import Metering, require_numbers
 from mmdb.server.model_functions import find_predictor
 from mmdb.server.sample import same_rows
 from mmdb.store.models import registry
@@ -298,6 +298,8 @@ def _judged(
         return said | {"passed": False, "reason": "The dataset holds out nothing to compare on."}
     values = [of(sample) for of, sample in zip(meterings, samples, strict=True)]
     if not all(metric in one for one in values):
+        for predictor, sample in zip(predictors, samples, strict=True):
+            require_numbers(predictor, sample)
         raise InvalidInput(
             f"Metric {metric!r} is not defined on the rows that are held out.",
             hint="Name another in the gate.",

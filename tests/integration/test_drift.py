@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,19 @@ def test_labels_that_are_not_known_or_new_are_no_error(db: mmdb.Database) -> Non
         assert not any(role == "metric" for _, role in found)
     found = _said(db.drift("bare", FRESH))  # which holds no rows to compare labels with
     assert {role for _, role in found} == {"feature", "prediction"}
+
+
+def test_of_outputs_that_are_nan_no_class_is_predicted_and_no_metric_is_known(
+    db: mmdb.Database,
+) -> None:
+    module = db.recover("buys")
+    for parameter in module.parameters():
+        parameter.data.fill_(math.nan)
+    db.save("buys_nan", module, parent="buys", dataset="buys")
+    found = _said(db.drift("buys_nan", FRESH))
+    assert ("accuracy", "metric") not in found
+    prediction = found["buys", "prediction"]
+    assert prediction["nulls_before"] == prediction["nulls_now"] == 1
 
 
 @pytest.mark.parametrize("metric", ["f1", "balanced_accuracy"])

@@ -286,6 +286,10 @@ def test_weights_of_the_query_count(db: mmdb.Database) -> None:
     wanted = sum(hit for hit, _ in right) / len(right)
     assert db.evaluate("weighed", bare)["accuracy"] == pytest.approx(wanted, abs=1e-9)
     assert sum(r["rows"] for r in db.confusion_matrix("weighed", bare)) == len(right)
+    nothing = f"SELECT a, b, c, late, 0 AS many FROM ({query}) AS q"
+    for ask in (db.evaluate, db.confusion_matrix):
+        with pytest.raises(errors.InvalidInput, match="All of these rows weigh 0"):
+            ask("weighed", nothing)
     assert db.roc_curve("weighed", bare) and db.importance("weighed", bare, repeats=1)
     assert db.compare_models("weighed", "late", bare)[0]["a_value"] == pytest.approx(wanted)
     # Rows that weigh 0 are as none: the class has no curve, and the accuracy is the others'.
@@ -370,6 +374,40 @@ def test_of_a_model_that_predicts_nan_the_rows_are_not_blamed(db: mmdb.Database)
     db.save("nans", module, parent="delay", dataset="delay")
     with pytest.raises(errors.InvalidInput, match="nans@1 predicts NaN for all of these rows"):
         db.evaluate("nans", ASKED)
+
+
+def test_a_classifier_that_predicts_nan_has_no_accuracy(db: mmdb.Database) -> None:
+    for model in ("late", "color"):
+        module = db.recover(model)
+        for parameter in module.parameters():
+            parameter.data.fill_(math.nan)
+        db.save(f"{model}_nan", module, parent=model, dataset=model)
+    for ask in (
+        lambda model: db.evaluate(model, ASKED),
+        lambda model: db.evaluate(model, ASKED, by="place", metrics=["f1", "accuracy"]),
+        lambda model: db.compare_models(model, model, ASKED),
+        lambda model: db.confusion_matrix(model, ASKED),
+        lambda model: db.roc_curve(model, ASKED, **_first(model)),
+        lambda model: db.threshold(model, ASKED, {"recall": 0.9}, **_first(model)),
+        lambda model: db.calibrate_model(model, ASKED, goal={"recall": 0.9}, **_first(model)),
+        lambda model: db.importance(model, ASKED),
+    ):
+        for model in ("late_nan", "color_nan"):
+            with pytest.raises(errors.InvalidInput, match=f"{model}@1 predicts NaN for all of"):
+                ask(model)
+
+
+def _first(model: str) -> dict[str, str]:
+    return {"positive": "red" if model == "color_nan" else "true"}
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_one_nan_among_outputs_leaves_a_metric_undefined(db: mmdb.Database) -> None:
+    module = db.recover("late")
+    next(module.parameters()).data[1] = math.inf  # so that rows of both signs are inf - inf
+    db.save("late_some", module, parent="late", dataset="late")
+    with pytest.raises(errors.InvalidInput, match="late_some@1 predicts NaN for some of these"):
+        db.evaluate("late_some", ASKED)
 
 
 def test_a_model_without_columns_says_what_to_do(db: mmdb.Database) -> None:

@@ -80,6 +80,9 @@ def test_files_become_pictures_that_a_default_network_tells_apart(db: mmdb.Datab
     with pytest.raises(errors.InvalidInput, match="'file' holds no picture: no JPEG"):
         db.predict("run", {"file": "00ff"})
     add(db, ROWS, b"GIF89a")
+    null = "SELECT 1 AS id, CASE WHEN photo_id < 0 THEN file END AS file FROM photo LIMIT 1"
+    with pytest.raises(errors.InvalidInput, match=r"(?s)it is NULL.*HINT: .* leave other rows"):
+        db.predict_query("run", null)
     with pytest.raises(errors.InvalidInput, match=f"no picture in the row with key '{ROWS}'"):
         db.predict_query("run", "SELECT photo_id AS id, file FROM photo")
 

@@ -37,6 +37,7 @@ from mmdb.errors import (
     NotInstalled,
     NotReplayable,
     RightsMissing,
+    RunEnded,
     WrongUrl,
 )
 from mmdb.graph.spec.build import architecture_of
@@ -527,6 +528,7 @@ def test_aliases_go_where_that_is_asked_for(edge: AnyConnection, other: AnyConne
 # -- recipes and what is behind a model -----------------------------------------
 
 ROWS, WIDTH = 300, 6
+SEARCH = {"space": {"optimizer": ["adam"], "lr": [0.02], "batch_size": [48]}}
 
 
 @pytest.fixture(scope="module")
@@ -540,9 +542,8 @@ def trained_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with mmdb.connect(f"duckdb:///{path}") as db:
         fill(db)
         architecture = "mlp(hidden=[64, 64], dropout=0.1)"
-        search = {"space": {"optimizer": ["adam"], "lr": [0.02], "batch_size": [48]}}
         run = db.create_run(
-            "r", dataset="d", architecture=architecture, search=search, epochs=2, seed=7
+            "r", dataset="d", architecture=architecture, search=SEARCH, epochs=2, seed=7
         )
         run.train(workers=1)
         candidate = int(db.sql("SELECT candidate_id FROM mmdb.candidate")[0]["candidate_id"])
@@ -662,6 +663,28 @@ def test_a_copied_candidate_trains_no_more_where_its_model_is_of_an_earlier_epoc
     assert tuple(run.values()) == (0, 1, 0)
     (shown,) = target.select("SELECT status, end_time IS NULL AS is_open FROM mmdb.mlflow_runs")
     assert tuple(shown.values()) == ("FINISHED", False)
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+@pytest.mark.parametrize("url", ["postgres_url", "other_url"])
+def test_a_copied_run_is_refused_before_anything_is_trained(
+    trained: AnyConnection, url: str, epoch: int, request: pytest.FixtureRequest
+) -> None:
+    target_url: str = request.getfixturevalue(url)
+    trained.select(f"UPDATE mmdb.model SET epoch = {epoch} WHERE name = 'origin'")
+    with opened(target_url) as (target,):
+        copy_model(trained, target, "origin", options=CopyOptions(data=True))
+    with mmdb.connect(target_url) as db:
+        hops = db.sql("SELECT count(*) AS n FROM mmdb.hop")
+        with pytest.raises(RunEnded, match=r"(?s)'r' is a copy.*HINT: .*warm_start => 'NAME@VER"):
+            db.run("r").train(workers=1)
+        assert db.sql("SELECT count(*) AS n FROM mmdb.hop") == hops
+        mlp = "mlp(hidden=[64, 64])"
+        db.create_run(
+            "again", dataset="d", architecture=mlp, search=SEARCH, epochs=1, warm_start="origin@1"
+        ).train(workers=1)
+        (begun,) = db.sql("SELECT parent FROM mmdb.warm_start_overview WHERE run = 'again'")
+        assert begun["parent"] == "origin@1"
 
 
 def test_with_its_data_a_recipe_stays_one_and_is_followed_there(

@@ -197,6 +197,19 @@ def test_content_is_the_same_on_both_engines_in_any_order(
     assert found[0] == found[1]
 
 
+def test_the_category_missing_and_null_have_a_number_each(
+    duckdb_url: str, postgres_url: str
+) -> None:
+    text = "CASE i % 4 WHEN 0 THEN 'missing' WHEN 1 THEN '(missing)' WHEN 2 THEN 'b' END"
+    query = f"SELECT {text} AS t, i % 2 AS y FROM generate_series(1, 40) AS g (i)"
+    for url in (duckdb_url, postgres_url):
+        with mmdb.connect(url) as db:
+            db.create_dataset("m", query, label="y")
+            rows = [row["features"] for row in db.transformed("m", 20)]
+        assert {*rows[0]} == {"t (missing)", "t b", "t missing", "t ((missing))"}
+        assert all(sum(row.values()) == 1 for row in rows)
+
+
 def test_a_client_reads_the_same_rows_as_the_server(postgres_url: str) -> None:
     query = """
         SELECT a, CASE WHEN id = 3 THEN repeat('a', 100000) WHEN id % 5 > 0 THEN color END AS color,

@@ -91,8 +91,11 @@ class FittedTransform:
         return bool(self.statistics.get("missing")) and self.kind not in (*CODED, "drop")
 
     @cached_property
-    def names(self) -> tuple[str, ...]:
-        """The name of each number that a value becomes; an empty one where it stays itself."""
+    def names(self) -> tuple[str | None, ...]:
+        """The name of each number that a value becomes; an empty one where it stays itself.
+
+        None is NULL of a one-hot, beside categories that may have any text.
+        """
         found: tuple[str, ...] = ("",)
         if self.kind == "drop":
             return ()
@@ -108,7 +111,7 @@ class FittedTransform:
             found = tuple(f"word {place}" for place in range(1, self.parameters["length"] + 1))
         elif self.kind == "one_hot":
             found = tuple(self.categories or ())
-            return (*found, "missing") if self.statistics.get("missing") else found
+            return (*found, None) if self.statistics.get("missing") else found
         return (*found, "missing") if self.flags_missing else found
 
     @property

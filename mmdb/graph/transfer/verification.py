@@ -164,12 +164,12 @@ def _drawn(
 
 def _draw(like: Tensor, scale: float, limit: int | None, generator: torch.Generator) -> Tensor:
     shape = like.shape
-    if like.is_floating_point() or like.is_complex():
+    if limit is None and (like.is_floating_point() or like.is_complex()):
         return scale * torch.randn(shape, dtype=_wide(like.dtype), generator=generator)
     drawn = torch.randint(max(limit or 2, 1), shape, generator=generator)
     if limit is None and shape:  # a mask lets something pass
         drawn.select(-1, 0).fill_(1)
-    return drawn.to(like.dtype)
+    return drawn.to(_wide(like.dtype))  # of floats with a limit, some are codes
 
 
 def _limits(flow: OpGraph) -> list[int | None]:

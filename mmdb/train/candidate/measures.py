@@ -173,13 +173,20 @@ class Meter:
     ) -> dict[str, float]:
         """Return the values by key; one that is not defined on these rows is left out.
 
+        None is of outputs with a NaN: which class is the largest of them says nothing.
+
         Args:
             labels: of each target; weights of the rows may come after them.
             weight: of the rows, float64 (n,), in place of these.
         """
         if weight is None and len(labels) > len(outputs):
             weight = labels[-1].double()
-        found = {m.key: of(outputs[m.target], labels[m.target], weight) for m, of in self._measures}
+        known = [not output.isnan().any() for output in outputs]
+        found = {
+            m.key: of(outputs[m.target], labels[m.target], weight)
+            for m, of in self._measures
+            if known[m.target]
+        }
         return {key: value for key, value in found.items() if math.isfinite(value)}
 
 

@@ -1,17 +1,24 @@
-"""A parent whose layers sort a row's numbers, as it would read its child's rows. No I/O."""
+"""A parent by the names of its child's columns, also where layers sort a row's numbers. No I/O."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from torch import Tensor, nn
 
 from mmdb.data.matching import MISSING
+from mmdb.errors import ArchitectureError, BackboneMismatch
+from mmdb.graph.ops.capture import capture
+from mmdb.graph.ops.known_values import Inputs
+from mmdb.graph.ops.op_graph import CannotTrace
 from mmdb.graph.tabular import EMBEDDED, ColumnInput, TabularNetwork
-from mmdb.train.compute.translate import Places, resized, taken
-from mmdb.train.values.warm_spec import RowMap
+from mmdb.graph.transfer import difference
+from mmdb.store.models.module import assemble
+from mmdb.train.compute.translate import ByName, Places, Translated, resized, taken, translate
+from mmdb.train.values.warm_spec import ParentForm, RowMap
 
 
 def read_as(
@@ -111,3 +118,65 @@ def _readers(
     if deep.embedding is not None:
         for key, _ in deep.embedding.named_parameters():
             yield f"deep.embedding.{key}", 0, numbers, False
+
+
+_HINT = "Freeze layers of a model that was trained on the same columns, in any order."
+
+
+def by_name(
+    model: ParentForm,
+    tensors: Mapping[str, Tensor],
+    given: Inputs,
+    child: Callable[[], nn.Module],
+) -> Mapping[str, Tensor]:
+    """Return a model's tensors in the order of the columns and classes of other rows.
+
+    Args:
+        given: what a network for those rows takes.
+        child: returns such a network.
+    Raises:
+        BackboneMismatch: the model reads other columns or categories, or they cannot be told apart
+            in it.
+    """
+    rows = model.rows
+    if not rows.is_known:
+        return tensors
+    is_new = any(MISSING in moved.places for moved in rows.inputs.values())
+    if rows.doubts or is_new:
+        differs = "; ".join((*rows.doubts, *rows.notes))
+        raise BackboneMismatch(
+            f"The layers that are to be frozen were trained on other rows than the dataset's: "
+            f"{differs}.",
+            hint=_HINT,
+        )
+    if rows.is_same:
+        return tensors
+    try:
+        module = assemble(
+            model.definition, model.factories, tensors, trainable={}, reference=model.reference
+        )
+        read = read_as(module, child(), rows, tensors) if rows.inputs else None
+        if read is None:
+            own = model.examples[0].inputs()  # of the dataset that it was trained on
+            twin, flow = module, capture(module, own)
+            reads = translate(replace(rows, outputs={}, class_doubts=()), flow, tensors)
+        else:
+            twin, flow = read[0], capture(read[0], given)
+            reads = Translated(tensors=read[1])
+    except (ArchitectureError, CannotTrace) as error:
+        raise BackboneMismatch(
+            f"The columns of {model.reference} are in another order, and its forward cannot be "
+            f"followed: {error}",
+            hint=_HINT,
+        ) from error
+    found = reads.doubts[0] if reads.doubts else None
+    if rows.inputs and found is None:
+        whole = ByName(module, replace(rows, outputs={}))
+        found = difference(twin, whole, reads.tensors, given, (flow, flow))
+    if found is not None:
+        raise BackboneMismatch(
+            f"The columns of {model.reference} are in another order, and cannot be told apart in "
+            f"its layers: {found}",
+            hint=_HINT,
+        )
+    return translate(replace(rows, inputs={}), flow, reads.tensors).tensors

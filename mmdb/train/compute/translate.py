@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -12,24 +12,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mmdb.data.matching import MISSING
-from mmdb.errors import ArchitectureError, BackboneMismatch
-from mmdb.graph.ops.capture import capture, results_of
-from mmdb.graph.ops.known_values import Inputs
+from mmdb.graph.ops.capture import results_of
 from mmdb.graph.ops.op_graph import (
     BUFFER,
     CONSTANT,
     INPUT,
     PARAMETER,
-    CannotTrace,
     Operation,
     OpGraph,
     Value,
 )  # fmt: skip
-from mmdb.graph.transfer import difference, op_kinds
+from mmdb.graph.transfer import op_kinds
 from mmdb.graph.transfer.axis_terms import CAT, ONE, AxisSpace, find, leaves, parts_of
 from mmdb.graph.transfer.computed_axes import axes_of
-from mmdb.store.models.module import assemble
-from mmdb.train.values.warm_spec import Moved, ParentForm, RowMap
+from mmdb.train.values.warm_spec import Moved, RowMap
 
 Places = NDArray[np.int64]
 
@@ -285,56 +281,3 @@ def taken(tensor: Tensor, axis: int, places: Places, *, with_mean: bool) -> Tens
     if with_mean and tensor.is_floating_point():
         filler = tensor.double().mean(axis, keepdim=True).to(tensor.dtype)
     return torch.where(new.reshape(shape), filler, found)
-
-
-_HINT = "Freeze layers of a model that was trained on the same columns, in any order."
-
-
-def by_name(
-    model: ParentForm, tensors: Mapping[str, Tensor], given: Inputs
-) -> Mapping[str, Tensor]:
-    """Return a model's tensors in the order of the columns and classes of other rows.
-
-    Args:
-        given: what a network for those rows takes.
-    Raises:
-        BackboneMismatch: the model reads other columns or categories, or they cannot be told apart
-            in it.
-    """
-    rows = model.rows
-    if not rows.is_known:
-        return tensors
-    is_new = any(MISSING in moved.places for moved in rows.inputs.values())
-    if rows.doubts or is_new:
-        differs = "; ".join((*rows.doubts, *rows.notes))
-        raise BackboneMismatch(
-            f"The layers that are to be frozen were trained on other rows than the dataset's: "
-            f"{differs}.",
-            hint=_HINT,
-        )
-    if rows.is_same:
-        return tensors
-    try:
-        module = assemble(
-            model.definition, model.factories, tensors, trainable={}, reference=model.reference
-        )
-        own = model.examples[0].inputs()  # of the dataset that it was trained on
-        flow = capture(module, own)
-    except (ArchitectureError, CannotTrace) as error:
-        raise BackboneMismatch(
-            f"The columns of {model.reference} are in another order, and its forward cannot be "
-            f"followed: {error}",
-            hint=_HINT,
-        ) from error
-    reads = translate(replace(rows, outputs={}, class_doubts=()), flow, tensors)
-    found = reads.doubts[0] if reads.doubts else None
-    if rows.inputs and found is None:
-        whole = ByName(module, replace(rows, outputs={}))
-        found = difference(module, whole, reads.tensors, given, (flow, flow))
-    if found is not None:
-        raise BackboneMismatch(
-            f"The columns of {model.reference} are in another order, and cannot be told apart in "
-            f"its layers: {found}",
-            hint=_HINT,
-        )
-    return translate(replace(rows, inputs={}), flow, reads.tensors).tensors

@@ -18,6 +18,7 @@ from mmdb.errors import (
     NodeLost,
     PartitionUnreachable,
     RanOnCoordinator,
+    RunEnded,
 )
 from mmdb.train.drive.cleanup import forget_states
 from mmdb.train.drive.locked_connection import LockedConnection
@@ -57,7 +58,11 @@ class RunJob:
     """
 
     def __init__(self, control: LockedConnection, watch: Watch, run: RunState) -> None:
-        """Resume a run from its rows; its lock is taken."""
+        """Resume a run from its rows; its lock is taken.
+
+        Raises:
+            RunEnded: it was copied from another database.
+        """
         self._control, self._watch = control, watch
         self.run = run
         self.hops = 0
@@ -73,8 +78,14 @@ class RunJob:
         self._stops_early = stops_early(run.search, run.raw_options)
         budget_s = run.options.budget_s
         self._ends_at = math.inf if budget_s is None else time.monotonic() + budget_s
-        self._begin_watch()
         log = control.do(lambda c: c.rows(_Q.find_decisions, run_id=run.run_id, after=-1))
+        if not log and any(member.past.part_ids for member in run.members):
+            raise RunEnded(
+                f"Run {run.name!r} is a copy: its checkpoints and its search stayed behind.",
+                hint="Train it where it comes from, or create a run here with "
+                "warm_start => 'NAME@VERSION', the model that came with it.",
+            )
+        self._begin_watch()
         self._search = LoggedSearch(control, run.run_id, search_of(run), log)
         known = last_goals(log)
         for member in run.members[: self._search.known]:
@@ -465,6 +476,7 @@ def take_up(
         workers: that there are for it; None where that is open.
     Raises:
         RunNotFound, DatasetDropped, RunBusy
+        RunEnded: it was copied from another database.
     """
     run_id = control.do(lambda c: load_run(c, name).run_id)
     control.lock(run_id, name)

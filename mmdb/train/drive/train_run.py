@@ -47,7 +47,7 @@ def train(
         decide: how the run is to be trained, if it never was; without it, `auto` is `mop`.
     Raises:
         RunNotFound, DatasetDropped, RunBusy, RunFailed, InTransaction, InvalidOption, Cancelled
-        RightsMissing: it is another team's.
+        RunEnded: it was copied from another database. RightsMissing: it is another team's.
         LimitReached: its owner has no workers, seconds or bytes left for it.
     """
     count = _worker_count(workers)

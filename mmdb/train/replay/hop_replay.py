@@ -84,7 +84,8 @@ def read_backbone(
     Raises:
         BackboneMissing, BackboneMismatch, CorruptTensor, RecipeError
     """
-    from mmdb.train.compute.translate import by_name
+    from mmdb.train.compute.backbone import network_of
+    from mmdb.train.compute.sorted_rows import by_name
     from mmdb.train.replay.parent_models import example_of, model_and_weights, packed_weights
 
     model_id, dataset_id = _backbone_ids(connection, candidate)
@@ -94,7 +95,9 @@ def read_backbone(
         model, weights = model_and_weights(
             connection, candidate.factories, model_id, decoding=decoding, **given
         )
-        moved = by_name(model, weights, example_of(decoding).inputs())
+        moved = by_name(
+            model, weights, example_of(decoding).inputs(), lambda: network_of(candidate, 0)
+        )
         return packed_weights(model, moved)
     except (ModelNotFound, NotReplayable) as error:
         raise BackboneMissing(

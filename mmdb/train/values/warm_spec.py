@@ -234,7 +234,7 @@ def _names(slots: Sequence[Slot]) -> list[str]:
 
 def _value(slot: Slot) -> str:
     name, value = slot
-    return f"{show(value)} of {name}"
+    return f"{'NULL' if value is None else show(value)} of {name}"
 
 
 def _joined(names: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from mmdb.train.compute.backbone import arguments_of
 from mmdb.train.compute.exact import exact
 from mmdb.train.compute.live import adopt_optimizer, build, encode
 from mmdb.train.compute.shared_base import left_out
-from mmdb.train.compute.translate import by_name
+from mmdb.train.compute.sorted_rows import by_name
 from mmdb.train.values.warm_spec import Carried, TensorOrigin, Unfit, WarmResult, WarmSpec
 
 
@@ -38,7 +38,7 @@ def first_state(
             return WarmResult(refused=str(refusal), is_final=refusal.is_final), b""
         fill(live.module, carried.tensors)
         if spec.base is not None:
-            parents = by_name(spec.parent, tensors, spec.example.inputs())
+            parents = by_name(spec.parent, tensors, spec.example.inputs(), lambda: live.module)
             live = left_out(live, spec.candidate, spec.base, parents)
         resumes = resumed is not None and adopt_optimizer(live, resumed)
         state = encode(live)

@@ -134,6 +134,32 @@ def test_frozen_layers_read_their_columns_by_name(columns: Database) -> None:
     assert torch.equal(frozen(columns, "d", "again"), own)
 
 
+def test_frozen_layers_of_the_network_for_tables_read_their_columns_by_name(
+    columns: Database,
+) -> None:
+    columns.sql(
+        "CREATE TABLE u AS SELECT a, y, 'k' || CAST(b * 5 AS integer) AS k,"
+        " 'l' || CAST(c * 4 AS integer) AS l FROM t"
+    )
+    columns.create_dataset("own", "SELECT a, k, l, y FROM u")
+    columns.create_dataset("other", "SELECT l, k, a, y FROM u")
+    how: dict[str, Any] = {"architecture": "tabular(hidden=[8])", "epochs": 1}
+    columns.create_run("table", dataset="own", search=ONE, **how).train(workers=1)
+    parent = columns.recover("table").eval()
+    own = parent.state_dict()
+    for name, further in (
+        ("frozen", {"freeze_up_to": "columns"}),
+        ("adapted", {"freeze_up_to": "columns", "adapter": {"name": "lora", "rank": 2}}),
+    ):
+        space = {"space": {"lr": 0.01, **further}}
+        run = columns.create_run(name, dataset="other", warm_start="table", search=space, **how)
+        run.train(workers=1)
+        found = columns.recover(name).state_dict()
+        for n, other in enumerate((1, 0)):
+            key = "columns.embeddings.{}.weight"
+            assert torch.equal(found[key.format(n)], own[key.format(other)]), name
+
+
 def test_frozen_layers_that_lack_a_column_or_a_category_are_an_error(columns: Database) -> None:
     rows = "FROM t WHERE y <> 'maybe'"
     columns.create_dataset("category", f"SELECT a, b, c, color, y {rows}", **HOW)

@@ -65,6 +65,17 @@ def test_values_of_different_types_are_different() -> None:
     assert places([True, 1, "1"], ["1", 1]).tolist() == [MISSING, 1, 0]
 
 
+def test_null_is_no_category_of_the_text_missing() -> None:
+    null = FittedTransform(
+        kind="one_hot", source="text", categories=("blue", "missing"), statistics={"missing": 3}
+    )
+    both = Column(name="color", kind="categorical", width=1, transform=null)
+    other = replace(both, transform=replace(null, categories=("blue",)))
+    read = [input_places(plain(A, c), plain(A, c).inputs[0], plain(d, A), plain(d, A).inputs[0])
+            for c, d in ((both, both), (both, other), (other, both))]  # fmt: skip
+    assert [one.tolist() for one in read] == [[3, 0, 1, 2], [2, 0, MISSING, 1], [3, 0, 2]]
+
+
 def test_numbers_go_where_the_model_reads_them() -> None:
     rows = {"a": f32([3]), "color": ["red"], "v": f32([[1, 2]])}
     x, y = ordered(plain(A, COLOR, V), plain(V, A, COLOR), rows, [2])

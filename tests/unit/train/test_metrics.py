@@ -131,6 +131,22 @@ def test_what_is_not_defined_is_nan() -> None:
     assert math.isnan(value("auc", "multilabel", torch.randn(3, 2), torch.ones(3, 2)))
 
 
+@pytest.mark.parametrize("targets", [CLASSES, NUMBER, TAGS])
+def test_of_an_output_that_is_nan_no_metric_is_known(targets: tuple[Target, ...]) -> None:
+    (target,) = targets
+    names = [name for name, metric in METRICS.items() if target.task in metric.by_task]
+    meter = Meter(measures_of(targets, {"metrics": names}, {}), targets, {})
+    true = {
+        "classification": torch.tensor([0, 1, 2, 3]),
+        "regression": torch.arange(1.0, 5.0),
+        "multilabel": torch.eye(4)[:, :3],
+    }[target.task]
+    output = torch.zeros(true.shape if true.is_floating_point() else (4, 4))
+    assert len(meter([output], [true])) > 5
+    output[1] = math.nan
+    assert meter([output], [true]) == {}
+
+
 def test_the_mean_of_many_is_exact_in_float64() -> None:
     output, y = torch.full((100_000,), 0.1), torch.zeros(100_000)
     assert metrics.mae(output, y) == pytest.approx(float(torch.tensor(0.1)), rel=1e-13)
