@@ -33,7 +33,7 @@ from mmdb.db.owners import LOCK_TIMEOUT, on_own_tables, refusal
 from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query, load
 from mmdb.db.row_formats import column_batches
-from mmdb.db.scan import columns_postgres, refused_by_postgres, scan_copy
+from mmdb.db.scan import SET_FORMS, columns_postgres, refused_by_postgres, scan_copy
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -329,7 +329,7 @@ class PostgresConnection:
             )
         with self._translated(), self.raw.transaction():
             self.raw.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            (self._role,) = self.raw.execute("SELECT current_user").fetchall()[0].values()
+            self._role = self.raw.execute(SET_FORMS).fetchall()[0]["role"]
             yield
 
     def _as_role(self) -> str:

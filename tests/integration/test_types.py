@@ -411,6 +411,19 @@ def test_parts_are_the_same_on_both_engines(duckdb_url: str, postgres_url: str) 
     assert hashes[0] == hashes[1]
 
 
+def test_parts_and_predictions_are_there_where_all_names_are_quoted(postgres_url: str) -> None:
+    with mmdb.connect(postgres_url) as db:
+        db.sql("SET quote_all_identifiers = on")
+        make_visits(db)
+        query = "SELECT *, CAST('10.0.0.1' AS inet) AS address FROM visit"
+        db.create_dataset("d", query, label="payload.clicked", options=OPTIONS)
+        db.create_run("linear", dataset="d", architecture="linear", epochs=1)
+        assert db.run("linear").train(workers=1).failed == 0
+        query = query.replace("id,", "CAST(id AS text) AS id,")
+        for rows in (200, 200):
+            assert db.predict_into("linear", query, "guess", probabilities=True) == rows
+
+
 def test_what_is_no_part_is_said_with_what_to_do(db: mmdb.Database) -> None:
     make_visits(db)
     long = "payload." + "os" * 30
