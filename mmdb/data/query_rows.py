@@ -82,8 +82,8 @@ def scanned_select(
     engine = connection.engine
     select = checked_select(query, engine)
     written = connection.columns(select)
-    asked = {c.name: "float" if c.kind == "numeric" else "text" for c in decoding.features}
-    asked |= {name: "text" if "text" in kind else "float" for name, kind in beside.values()}
+    asked = {name: "text" if "text" in kind else "float" for name, kind in beside.values()}
+    asked |= {c.name: "float" if c.kind == "numeric" else "text" for c in decoding.features}
     wanted = dict.fromkeys(dict(written)) | asked
     select, found = with_parts(connection, select, written, wanted)
     types = {name: kind for name, kind in found if name in wanted and name not in passed}
