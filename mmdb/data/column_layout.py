@@ -183,7 +183,8 @@ def _text(name: str, kind: ColumnType, engine: Engine) -> str:
     if kind != "moment":
         return f"{name}::text"
     in_utc = _iso_text(f"pg_catalog.timezone('UTC'::text, {name}::timestamptz)")
-    has_zone = f"pg_catalog.pg_typeof({name})::oid OPERATOR(pg_catalog.=) {_TIMESTAMPTZ}::oid"
+    base = f"COALESCE({name}, NULL)"  # not a domain, but what it stands for
+    has_zone = f"pg_catalog.pg_typeof({base})::oid OPERATOR(pg_catalog.=) {_TIMESTAMPTZ}::oid"
     return f"CASE WHEN {has_zone} THEN {in_utc} {_JOIN} '+00'::text ELSE {_iso_text(name)} END"
 
 

@@ -234,24 +234,31 @@ def seconds_of(column: Column, source: Source, value: Any) -> float:
         ) from None
 
 
-#: An interval as databases write it, such as "1 year 2 mons -3 days 04:05:06.7".
+#: An interval as databases write it, such as "1 year 2 mons -3 days 04:05:06.7", or as ISO 8601 has
+#: it, such as "P1Y2M-3DT4H5M6.7S".
 _SPAN = re.compile(
     r"(?:(?P<years>[+-]?\d+) years?)? ?(?:(?P<months>[+-]?\d+) (?:mon|month)s?)? ?"
     r"(?:(?P<days>[+-]?\d+) days?)? ?"
     r"(?:(?P<sign>[+-]?)(?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d(?:\.\d+)?))?"
 )
+_DAYS, _CLOCK = (("years", "months", "days"), ("hours", "minutes", "seconds"))
+_ISO_DAYS, _ISO_CLOCK = (
+    "".join(rf"(?:(?P<{name}>[+-]?\d+(?:\.\d+)?){name[0].upper()})?" for name in names)
+    for names in (_DAYS, _CLOCK)
+)
+_ISO_SPAN = re.compile(rf"P(?=.)(?P<sign>){_ISO_DAYS}(?:T(?=.){_ISO_CLOCK})?")
 _EXAMPLES = {"moment": "2013-01-31T05:00:00", "clock": "05:00:00", "span": "1 day 02:30:00"}
 
 
 def _span(value: str) -> float:
     """Return an interval's seconds: a year has 365.25 days and a month 30, as epoch has it."""
-    parts = _SPAN.fullmatch(value)
+    parts = _SPAN.fullmatch(value) or _ISO_SPAN.fullmatch(value)
     if parts is None or not value:
         raise ValueError(value)
-    found = {name: float(parts[name] or 0) for name in ("years", "months", "days")}
-    clock = 3600 * float(parts["hours"] or 0) + 60 * float(parts["minutes"] or 0)
-    clock += float(parts["seconds"] or 0)
-    days = 365.25 * found["years"] + 30 * found["months"] + found["days"]
+    years, months, days = (float(parts[name] or 0) for name in _DAYS)
+    hours, minutes, seconds = (float(parts[name] or 0) for name in _CLOCK)
+    clock = 3600 * hours + 60 * minutes + seconds
+    days += 365.25 * years + 30 * months
     return days * 86_400 + (-clock if parts["sign"] == "-" else clock)
 
 

@@ -15,7 +15,7 @@ from mmdb.data.column_layout import Field, cast_select
 from mmdb.data.decoding import Column, Decoding
 from mmdb.data.inputs import encoded, encoders_of
 from mmdb.data.matching import kind_of, listed
-from mmdb.data.parts import with_parts
+from mmdb.data.parts import steps_of, with_parts
 from mmdb.data.tokenize import Encoder
 from mmdb.db.connection import Batch, ColumnType, Connection, Kind, NullFound, RaggedFound
 from mmdb.db.row_formats import row_parser
@@ -77,20 +77,37 @@ def scanned_select(
         QueryError, UnknownColumn, InvalidInput: as `scan_values`.
     """
     from mmdb.data.query import checked_select  # loads a parser of SQL: a row alone needs none
+    from mmdb.data.query.names import fold
 
-    select = checked_select(query, connection.engine)
+    engine = connection.engine
+    select = checked_select(query, engine)
     written = connection.columns(select)
-    wanted = dict.fromkeys(dict(written)) | {
-        c.name: "float" if c.kind == "numeric" else "text" for c in decoding.features
-    }
+    asked = {name: "text" if "text" in kind else "float" for name, kind in beside.values()}
+    asked |= {c.name: "float" if c.kind == "numeric" else "text" for c in decoding.features}
+    wanted = dict.fromkeys(dict(written)) | asked
     select, found = with_parts(connection, select, written, wanted)
     types = {name: kind for name, kind in found if name in wanted and name not in passed}
-    is_postgres = connection.engine == "postgres"  # whose casts do not tell the column
+    known = {fold(name, engine, is_quoted=True): kind for name, kind in types.items()}
+    spelled = {name: fold(name, engine, is_quoted=True) for name in asked}
+    types |= {name: known[one] for name, one in spelled.items() if one in known}
+    is_postgres = engine == "postgres"  # whose casts do not tell the column
     fields = _fields(decoding, types, beside, is_postgres=is_postgres)
     as_they_are = [Field(name=name, type="", kind="bytes", scanned="bytes") for name in passed]
     whole = (*fields, *as_they_are)
-    statement = cast_select(whole, connection.engine, select, clamped=is_postgres)
+    statement = cast_select(whole, engine, select, clamped=is_postgres)
     return statement, fields
+
+
+def returned(connection: Connection, query: str, names: Sequence[str]) -> set[str]:
+    """Return which of some columns a SELECT returns, whole or as parts of what it returns."""
+    from mmdb.data.query import checked_select
+    from mmdb.data.query.names import fold
+
+    engine = connection.engine
+    written = [name for name, _ in connection.columns(checked_select(query, engine))]
+    known = {fold(name, engine, is_quoted=True) for name in written}
+    is_part = {name for name in names for one in written if steps_of(name, one)}
+    return is_part | {name for name in names if fold(name, engine, is_quoted=True) in known}
 
 
 def kinds_of(fields: Sequence[Field]) -> list[tuple[str, Kind]]:

@@ -16,12 +16,17 @@ from mmdb.errors import (
     LimitReached,
     LockHeld,
     MmdbError,
+    ReadOnly,
     RightsMissing,
 )
 
 #: PostgreSQL's SQLSTATEs for a right that is missing, a row that a CHECK refuses, a lock that
-#: others hold for too long.
-DENIED, OUT_OF_RANGE, LOCKED = "42501", "23514", "55P03"
+#: others hold for too long, and a write where nothing is written.
+DENIED, OUT_OF_RANGE, LOCKED, ONLY_READS = "42501", "23514", "55P03", "25006"
+_READ_ONLY = (
+    "The server is a standby, or this session only reads. Of several hosts in a URL, "
+    "target_session_attrs=read-write leads to the one that takes writes."
+)
 
 #: How long a session waits for a lock, unless it says otherwise itself.
 LOCK_TIMEOUT = "60s"
@@ -46,6 +51,8 @@ def refusal(state: str, text: str) -> MmdbError | None:
         return rights_error(text)
     if state == OUT_OF_RANGE:
         return range_error(text)
+    if state == ONLY_READS:
+        return ReadOnly(text, hint=_READ_ONLY)
     return LockHeld(text) if state == LOCKED else None
 
 

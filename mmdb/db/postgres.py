@@ -33,7 +33,7 @@ from mmdb.db.owners import LOCK_TIMEOUT, on_own_tables, refusal
 from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query, load
 from mmdb.db.row_formats import column_batches
-from mmdb.db.scan import columns_postgres, refused_by_postgres, scan_copy
+from mmdb.db.scan import SET_FORMS, columns_postgres, refused_by_postgres, scan_copy
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,11 +88,6 @@ FROM (
 """
 #: A row where mmdb's statements are functions, as they are but on a cluster: `mmdb.db.definers`.
 _HAS_CALLS = "SELECT 1 WHERE pg_catalog.to_regnamespace('mmdb_call'::text) IS NOT NULL"
-#: Of a write that a server, or a session, that only reads refuses.
-_READ_ONLY = (
-    "The server is a standby, or this session only reads. Of several hosts in a URL, "
-    "target_session_attrs=read-write leads to the one that takes writes."
-)
 
 
 def translate_error(error: psycopg.Error, *, on_citus: bool = False) -> errors.MmdbError:
@@ -146,7 +141,7 @@ def translate_error(error: psycopg.Error, *, on_citus: bool = False) -> errors.M
         return errors.InvalidOption(
             f"{text}: {error.diag.message_detail}", hint='Such as {"name": "value"}.'
         )
-    return errors.DatabaseFailed(text, hint=_READ_ONLY if state == "25006" else hint)
+    return errors.DatabaseFailed(text, hint=hint)
 
 
 def _in_recovery(connection: psycopg.Connection[dict[str, Any]]) -> bool:
@@ -329,7 +324,7 @@ class PostgresConnection:
             )
         with self._translated(), self.raw.transaction():
             self.raw.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            (self._role,) = self.raw.execute("SELECT current_user").fetchall()[0].values()
+            self._role = self.raw.execute(SET_FORMS).fetchall()[0]["role"]
             yield
 
     def _as_role(self) -> str:

@@ -162,7 +162,9 @@ def check_columns(table: NamedTable, key: str, key_type: str, engine: Engine) ->
 
 
 def _compared(columns: Iterable[tuple[str, str]], engine: Engine) -> list[tuple[str, str]]:
-    return [(name.lower() if engine == "duckdb" else name, kind) for name, kind in columns]
+    """Return columns as they are alike; PostgreSQL may quote all names of types."""
+    is_duckdb = engine == "duckdb"
+    return [(name.lower() if is_duckdb else name, kind.replace('"', "")) for name, kind in columns]
 
 
 def _listed(columns: Iterable[tuple[str, str]]) -> str:

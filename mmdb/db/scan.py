@@ -344,6 +344,13 @@ def _step_rows(row_bytes: int) -> int:
     return max(1, min(STEP_ROWS, STEP_BYTES // max(row_bytes, 1)))
 
 
+#: What texts of numbers and intervals are written by while a dataset's rows are read, whatever the
+#: session says: its rows are told by their keys' texts, and grouped by them.
+SET_FORMS = (
+    "SELECT pg_catalog.set_config('extra_float_digits', '1', true),"
+    " pg_catalog.set_config('intervalstyle', 'postgres', true), current_user AS role"
+)
+
 #: What a type is a domain over in the end, or itself; and of which kind that is.
 _BASE_TYPE = """
 WITH RECURSIVE base AS (
@@ -382,7 +389,8 @@ _OWN_TYPES = {"eE": "text", "bS": "text", "cC": "composite", "rR": "range"}
 
 
 def _base_type(oid: int, kind: str, name: str) -> ColumnType:
-    return _POSTGRES_TYPES.get(oid) or _OWN_TYPES.get(kind, name)
+    # Where all names are quoted, those of PostgreSQL's own types are, too.
+    return _POSTGRES_TYPES.get(oid) or _OWN_TYPES.get(kind, name.replace('"', ""))
 
 
 def _from_postgres(error: Exception) -> Exception:

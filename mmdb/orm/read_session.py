@@ -16,6 +16,7 @@ from sqlalchemy import (
     BindParameter,
     ColumnElement,
     Engine,
+    ScalarSelect,
     cast,
     create_engine,
     event,
@@ -78,6 +79,18 @@ class _Json(JSONB):
     def bind_expression(self, bindvalue: BindParameter[Any]) -> ColumnElement[Any]:
         return _normal_form(bindvalue)
 
+    def column_expression(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        return _Selected(column)
+
+
+class _Selected(ColumnElement[Any]):
+    """JSON that a SELECT returns: `Compiler.visit_selected` decides in which form."""
+
+    __visit_name__ = "selected"
+
+    def __init__(self, json: ColumnElement[Any]) -> None:
+        self.json, self.type = json, json.type
+
 
 class _Numeric(types.Numeric[Any]):
     def result_processor(self, dialect: Any, coltype: object) -> Any:
@@ -97,7 +110,8 @@ def _is_json(side: Any) -> bool:
 
 
 def _comparable(side: ColumnElement[Any]) -> ColumnElement[Any]:
-    return side if isinstance(side, BindParameter) else _normal_form(side)
+    is_normal = isinstance(side, (BindParameter, ScalarSelect)) or not _is_json(side)
+    return side if is_normal else _normal_form(side)
 
 
 #: Comparisons of JSON, which on DuckDB is text.
@@ -126,10 +140,32 @@ class Compiler(PGCompiler):
 
     def visit_binary(self, binary: Any, *others: Any, **kw: Any) -> str:
         if binary.operator in _EQUALITIES and _is_json(binary.left) and _is_json(binary.right):
-            binary = binary._clone()
+            binary = binary._clone()  # of a SELECT the JSON is in its normal form
             binary.left, binary.right = _comparable(binary.left), _comparable(binary.right)
         text: str = super().visit_binary(binary, *others, **kw)  # type: ignore[no-untyped-call]
         return text
+
+    def _label_select_column(self, *column: Any, **kw: Any) -> str:
+        kw["need_column_expressions"] = True  # wherever the SELECT is
+        text: str = super()._label_select_column(*column, **kw)  # type: ignore[no-untyped-call]
+        return text
+
+    def visit_selected(self, selected: _Selected, **kw: Any) -> str:
+        select: Any = self.stack[-1]["selectable"]
+        is_read = len(self.stack) == 1 and not (select._distinct or select._group_by_clauses)
+        return self.process(selected.json if is_read else _normal_form(selected.json), **kw)
+
+    def group_by_clause(self, select: Any, **kw: Any) -> str:
+        columns = [self.process(_comparable(one), **kw) for one in select._group_by_clauses]
+        return f" GROUP BY {', '.join(columns)}" if columns else ""
+
+    def visit_distinct_op_unary_operator(self, unary: Any, operator: Any, **kw: Any) -> str:
+        return f"DISTINCT {self.process(_comparable(unary.element), **kw)}"
+
+    def visit_cast(self, cast: Any, **kw: Any) -> str:
+        text = super().visit_cast(cast, **kw)  # type: ignore[no-untyped-call]
+        is_cut = isinstance(cast.type, types.String) and cast.type.length
+        return f"left({text}, {cast.type.length})" if is_cut else text
 
     visit_like_op_binary = _escaped(PGCompiler.visit_like_op_binary)
     visit_not_like_op_binary = _escaped(PGCompiler.visit_not_like_op_binary)

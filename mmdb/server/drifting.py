@@ -18,8 +18,7 @@ from mmdb.data.column_layout import zeros_and_ones
 from mmdb.data.dataset import StoredDataset, dataset_of
 from mmdb.data.decoding import Column, Decoding, Label, class_text
 from mmdb.data.matching import MISSING, KnownClasses
-from mmdb.data.query import parse_select
-from mmdb.data.query_rows import Beside, scan_values
+from mmdb.data.query_rows import Beside, returned, scan_values
 from mmdb.data.reader import read_columns
 from mmdb.db.connection import Connection, Kind, Texts
 from mmdb.db.queries import load
@@ -61,8 +60,9 @@ def drift(backend: Backend, model: str, query: str) -> list[dict[str, Any]]:
     dataset = dataset_of(connection, predictor.model.dataset_id)
     if dataset.dropped:
         raise DatasetDropped(f"Dataset {dataset.name!r}, which the model learned from, is dropped.")
-    names = [name for name, _ in connection.columns(parse_select(query, connection.engine)[0])]
-    beside = _labels_beside(predictor.decoding, names)
+    decoding = predictor.decoding
+    names = [*(c.name for c in decoding.columns), *(label.name for label in decoding.labels)]
+    beside = _labels_beside(decoding, returned(connection, query, names))
     held_out = _held_out(connection, predictor, dataset) if beside else None
     if held_out is None:
         beside = {}
@@ -117,7 +117,7 @@ def _keep(
         connection.run(_Q.forget_drifts, model_id=told["model_id"], kept=_CALLS)
 
 
-def _labels_beside(decoding: Decoding, names: list[str]) -> dict[str, Beside]:
+def _labels_beside(decoding: Decoding, names: set[str]) -> dict[str, Beside]:
     """Return what is read of a query beside features: nothing where a label is not among `names`.
 
     Labels that are NULL are not known yet, so that the query may return some.

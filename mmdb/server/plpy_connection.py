@@ -22,7 +22,13 @@ from mmdb.db.owners import on_own_tables
 from mmdb.db.prediction_table import NamedTable, PredictionTarget
 from mmdb.db.queries import Query, load
 from mmdb.db.row_formats import column_batches
-from mmdb.db.scan import columns_plpy, prepare_plpy, refused_by_postgres, scan_cursor
+from mmdb.db.scan import (
+    SET_FORMS,
+    columns_plpy,
+    prepare_plpy,
+    refused_by_postgres,
+    scan_cursor,
+)
 from mmdb.errors import NotASelect, from_sqlstate, stops_the_caller
 from mmdb.memory import require
 
@@ -123,6 +129,7 @@ class PlpyConnection:
         before, wrote = self._has_written(), False
         try:
             with self._plpy.subtransaction():
+                self._plpy.execute(SET_FORMS)
                 yield
                 wrote = self._has_written() and not before
                 raise _Undo

@@ -19,9 +19,8 @@ from mmdb.data.matching import MISSING, KnownClasses, Reordering, unseen
 from mmdb.data.names import is_dataset
 from mmdb.data.pack import next_tokens
 from mmdb.data.packing import in_order, packed
-from mmdb.data.parts import steps_of
-from mmdb.data.query import checked_select, parse_select
-from mmdb.data.query_rows import KEY, Beside, scan_values
+from mmdb.data.query import parse_select
+from mmdb.data.query_rows import KEY, Beside, returned, scan_values
 from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection, Kind
 from mmdb.errors import DatasetDropped, InvalidInput, InvalidOption
@@ -187,7 +186,8 @@ def _of_query(
         f"{_LABEL} {place}": (label.name, _KINDS[label.task])
         for place, label in enumerate(decoding.labels)
     }
-    weight = _weight_there(connection, decoding, query)
+    weighs = [column.name for column in decoding.columns if column.kind == "weight"]
+    weight = next(iter(returned(connection, query, weighs)), None)
     further: dict[str, tuple[str | None, Kind]] = {
         _WEIGHT: (weight, "double"),
         _BY: (by, "nullable_text"),
@@ -232,15 +232,6 @@ def check_numbers(labels: Mapping[str, Tensor], name: str | None, weight: Tensor
         check_weights(name, weight.numpy())
         numbers[name] = weight
     check_finite({name: int((~y.float().isfinite()).sum()) for name, y in numbers.items()})
-
-
-def _weight_there(connection: Connection, decoding: Decoding, query: str) -> str | None:
-    """Return the column that weighs a query's rows, if it returns that or what has it as a part."""
-    weight = next((c.name for c in decoding.columns if c.kind == "weight"), None)
-    if weight is None:
-        return None
-    names = [name for name, _ in connection.columns(checked_select(query, connection.engine))]
-    return weight if any(name == weight or steps_of(weight, name) for name in names) else None
 
 
 def _of_texts(

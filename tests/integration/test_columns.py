@@ -197,7 +197,14 @@ def test_a_row_of_the_database_is_predicted_as_it_is(db: mmdb.Database) -> None:
     assert max(db.predict("times", {**row, **other})) == pytest.approx(
         whole["probability"], abs=1e-6
     )
+    assert db.predict("times", {**row, "span": "PT7H30M"}) == db.predict("times", row)
     assert db.explain_predict("times", f"{query} LIMIT 1", baseline=row)
+    if db.connection.engine == "postgres":
+        db.sql("SET intervalstyle = 'iso_8601'")
+        one = f"SELECT mmdb.predict('times', to_jsonb(q)) AS p FROM ({query}) q WHERE id = 5"
+        assert max(db.sql(one)[0]["p"]) == pytest.approx(whole["probability"], abs=1e-6)
+    with pytest.raises(errors.InvalidInput, match="which is no interval"):
+        db.predict("times", {**row, "span": "P1DT"})
 
 
 def test_a_text_that_is_no_row_is_refused(db: mmdb.Database) -> None:

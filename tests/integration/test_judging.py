@@ -270,6 +270,46 @@ def test_models_of_several_labels_at_once_are_compared(db: mmdb.Database) -> Non
                 call("tags_1", other)
 
 
+def test_names_are_told_apart_as_the_engine_does(db: mmdb.Database) -> None:
+    def by(name: str, query: str = ASKED) -> list[Any]:
+        rows = db.evaluate("color", query, by=name, metrics=["accuracy"]).rows
+        return [(row["by_value"], row["value"]) for row in rows]
+
+    found, renamed = by("place"), ASKED.replace("*", 'a, b, c, color, place AS "Place"')
+    assert by("Place", renamed) == found
+    if db.connection.engine == "duckdb":
+        assert by("PLACE") == by("place", renamed) == found
+        return
+    for query, name in ((ASKED, "PLACE"), (renamed, "place")):
+        with pytest.raises(errors.UnknownColumn, match=f"no column '{name}'"):
+            by(name, query)
+
+
+def test_weights_and_labels_that_are_parts_count(db: mmdb.Database) -> None:
+    query = "SELECT id, a, b, c, many AS weight, late AS label FROM visit"
+    about = "ROW(many, late)::about"
+    if db.connection.engine == "duckdb":
+        about = "{'many': many, 'late': late}"
+    else:
+        db.sql("CREATE TYPE about AS (many integer, late boolean)")
+    in_parts = f"SELECT id, a, b, c, {about} AS about FROM visit"
+    found = []
+    for name, asked, weight, label in (
+        ("in_columns", query, "weight", "label"),
+        ("in_parts", in_parts, "about.many", "about.late"),
+    ):
+        options = {"roles": {weight: "weight", "id": "key"}}
+        db.create_dataset(name, asked, label=label, options=options)
+        torch.manual_seed(4)
+        db.save(name, linear((3,), 2), architecture="linear", dataset=name)
+        rows = db.confusion_matrix(name, asked)
+        drifted = db.drift(name, asked.replace("visit", "visit WHERE id % 3 > 0"))
+        moved = sorted((row["role"], row["psi"]) for row in drifted)
+        found.append((db.evaluate(name, asked)["accuracy"], sum(r["rows"] for r in rows), moved))
+    assert found[0] == found[1]
+    assert found[0][1] == db.sql("SELECT sum(many)::integer AS n FROM visit")[0]["n"]
+
+
 def test_weights_of_the_query_count(db: mmdb.Database) -> None:
     query = "SELECT id, a, b, c, many, late FROM visit"
     roles = {"many": "weight", "id": "key"}

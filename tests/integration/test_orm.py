@@ -14,16 +14,21 @@ from sqlalchemy import (
     Double,
     Float,
     Numeric,
+    String,
     Table,
     any_,
     delete,
+    distinct,
     extract,
     func,
     insert,
     inspect,
     literal,
+    literal_column,
     select,
     text,
+    union,
+    union_all,
     update,
 )
 from sqlalchemy import cast as cast_sql
@@ -172,9 +177,39 @@ def test_strings_in_json_are_compared_as_they_are(session: orm.ReadSession) -> N
     assert not equal({"x": '1.0",1.0'}, {"x": '1",1'}) and not equal([1.05], [1.5])
 
 
+def test_equal_json_is_one_however_it_is_written(session: orm.ReadSession) -> None:
+    def written(text: str) -> Any:
+        return cast_sql(literal_column(f"'{text}'"), JSONB)
+
+    texts = ('{"a": 1.0, "b": 2}', '{"b":2, "a":1}', "[1]", "[ 1.0]")
+    given = union_all(
+        *(select(written(text).label("j"), literal(n).label("n")) for n, text in enumerate(texts))
+    )
+    one = given.subquery()
+    other = union_all(select(written('{"b": 2.0, "a": 1}')), select(written("[2]")))
+    for statement, expected in (
+        (select(one.c.j).distinct(), [[1], {"a": 1, "b": 2}]),
+        (select(one.c.j["a"]).distinct(), [1, None]),
+        (select(func.count(distinct(one.c.j))), [2]),
+        (select(func.count(one.c.n)).group_by(one.c.j), [2, 2]),
+        (select(one.c.n).where(one.c.j.in_(other.subquery().select())), [0, 1]),
+        (select(one.c.n).where(one.c.j.not_in(select(other.subquery()))), [2, 3]),
+        (union(select(one.c.j), other), [[1], [2], {"a": 1, "b": 2}]),
+    ):
+        found = session.scalars(statement).all()
+        assert sorted(found, key=str) == expected, str(statement)
+    runs = select(orm.Run.options, func.count()).group_by(orm.Run.options)
+    assert session.execute(runs).all() == [({"a": {"b": [1, 2.5]}, "name": "one"}, 1)]
+    same = orm.Run.options.in_(select(orm.Run.options))
+    assert session.scalars(select(orm.Run.name).where(same)).all() == ["one"]
+
+
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
+        (cast_sql(literal("abcdef"), String(3)), "abc"),
+        (cast_sql(literal("abcdef"), String), "abcdef"),
+        (cast_sql(literal(12345), String(2)), "12"),
         (orm.Run.options[("a", "b", 1)].as_float() == 2.5, True),
         (literal({"lr": 0.1}, JSONB)["lr"].as_float(), 0.1),
         (literal({"lr": 0.1}, JSONB)["lr"].as_float().between(0.01, 0.1), True),

@@ -251,24 +251,31 @@ def test_a_split_by_time_holds_the_last_of_the_new_rows_out(db: mmdb.Database) -
         ("timestamp", ("TimeZone = 'Asia/Tokyo'", "DateStyle = 'German'")),
         ("date", ("TimeZone = 'Asia/Tokyo'", "DateStyle = 'SQL, DMY'")),
         ("bytea", ("TimeZone = 'Asia/Tokyo'", "bytea_output = 'escape'")),
+        ("float8", ("TimeZone = 'Asia/Tokyo'", "extra_float_digits = -5")),
+        ("interval", ("TimeZone = 'Asia/Tokyo'", "IntervalStyle = 'iso_8601'")),
+        ("a_domain", ("TimeZone = 'Asia/Tokyo'", "DateStyle = 'SQL, DMY'")),
     ],
 )
 @pytest.mark.parametrize("role", ["key", "group"])
 def test_no_setting_of_a_session_makes_other_rows(
     db: mmdb.Database, kind: str, ways: tuple[str, str], role: str
 ) -> None:
-    moment = (
-        f"CAST('2013-01-01' AS {'timestamptz' if kind == 'bytea' else kind}) + i * interval '1 day'"
-    )
-    if kind == "date":
-        moment = f"CAST({moment} AS date)"
-    if kind == "bytea":
-        moment = "CAST(CAST(i AS text) AS bytea)"
-    if kind == "timestamptz":
-        moment = "CAST('2013-01-01 12:00:00.5+00' AS timestamptz) + i * interval '37 hour'"
+    is_postgres = db.connection.engine == "postgres"
+    stamp = "CAST('2013-01-01 12:00:00.5+00' AS timestamptz) + i * interval '37 hour'"
+    value = {
+        "timestamptz": stamp,
+        "timestamp": "CAST('2013-01-01' AS timestamp) + i * interval '1 day'",
+        "date": "CAST(CAST('2013-01-01' AS date) + i * interval '1 day' AS date)",
+        "bytea": "CAST(CAST(i AS text) AS bytea)",
+        "float8": "CAST(i AS float8) / 7",
+        "interval": "i * interval '1 month' + i * interval '37 minute'",
+        "a_domain": f"CAST({stamp} AS a_domain)" if is_postgres else stamp,
+    }[kind]
     db.sql("SET TimeZone = 'UTC'")
+    if is_postgres:
+        db.sql("CREATE DOMAIN a_domain AS timestamptz")
     db.sql(
-        f"CREATE TABLE seen AS SELECT i AS id, {moment} AS k, i % 7 AS a, i % 2 AS y "
+        f"CREATE TABLE seen AS SELECT i AS id, {value} AS k, i % 7 AS a, i % 2 AS y "
         "FROM generate_series(1, 300) AS g (i)"
     )
     options: dict[str, Any] = {"roles": {"id": "excluded", "k": "key"}}
@@ -276,10 +283,15 @@ def test_no_setting_of_a_session_makes_other_rows(
         options = {"roles": {"id": "excluded", "k": "excluded"}}
         options["split"] = {"by": "group", "column": "k"}
     made = db.create_dataset("seen", "SELECT id, k, a, y FROM seen", label="y", options=options)
-    for number, way in enumerate(ways[: 2 if db.connection.engine == "postgres" else 1]):
+    for number, way in enumerate(ways[: 2 if is_postgres else 1]):
         db.sql(f"SET {way}")
+        before = db.sql(f"SELECT current_setting('{way.partition(' ')[0]}') AS now")
         told = db.refresh_dataset("seen", dry_run=True)
         assert (told.added, told.changed or 0, told.deleted) == (0, 0, 0)
+        if is_postgres:
+            (row,) = db.sql("SELECT * FROM mmdb.refresh_dataset('seen', dry_run => true)")
+            assert (row["added"], row["changed"] or 0, row["deleted"]) == (0, 0, 0)
+        assert db.sql(f"SELECT current_setting('{way.partition(' ')[0]}') AS now") == before
         found = db.create_dataset(
             f"again-{number}", "SELECT id, k, a, y FROM seen", label="y", options=options
         )

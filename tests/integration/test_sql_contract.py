@@ -126,3 +126,20 @@ def test_a_file_is_opened_once_in_a_process(duckdb_url: str) -> None:
     mmdb.connect(duckdb_url).close()
     with mmdb.connect("duckdb://"), mmdb.connect("duckdb://"):
         pass
+
+
+def test_a_session_that_only_reads_is_told_so_in_sql_and_in_python(postgres_url: str) -> None:
+    with mmdb.connect(postgres_url) as db:
+        db.sql(
+            "CREATE TABLE things AS SELECT i AS a, i % 2 AS y FROM generate_series(1, 50) AS g (i)"
+        )
+        db.sql("SET default_transaction_read_only = on")
+        query = "SELECT a, y FROM things"
+        for write in (
+            lambda: db.create_dataset("things", query, label="y"),
+            lambda: db.sql(f"SELECT mmdb.create_dataset('things', '{query}', 'y')"),
+            lambda: db.sql("CREATE TABLE more (i integer)"),
+        ):
+            with pytest.raises(errors.ReadOnly, match="read-only transaction") as caught:
+                write()
+            assert "target_session_attrs=read-write" in caught.value.hint

@@ -370,6 +370,8 @@ def test_parts_are_columns_from_the_table_to_the_prediction(db: mmdb.Database) -
         assert rows[key]["prediction"] == ("true" if true > false else "false")
     assert db.predict_into("linear", "SELECT * FROM visit", "guess") == 200
     assert db.evaluate("linear", "d")["accuracy"] >= 0
+    for part in ("payload.device.os", "payload.device.age"):  # a text, and a number
+        assert len(db.evaluate("linear", "SELECT * FROM visit", by=part).rows) > 2
 
 
 def test_a_row_has_parts_in_any_form(db: mmdb.Database) -> None:
@@ -409,6 +411,19 @@ def test_parts_are_the_same_on_both_engines(duckdb_url: str, postgres_url: str) 
             made = db.create_dataset("d", query, label="payload.clicked", options=OPTIONS)
             hashes.append(made.content_hash)
     assert hashes[0] == hashes[1]
+
+
+def test_parts_and_predictions_are_there_where_all_names_are_quoted(postgres_url: str) -> None:
+    with mmdb.connect(postgres_url) as db:
+        db.sql("SET quote_all_identifiers = on")
+        make_visits(db)
+        query = "SELECT *, CAST('10.0.0.1' AS inet) AS address FROM visit"
+        db.create_dataset("d", query, label="payload.clicked", options=OPTIONS)
+        db.create_run("linear", dataset="d", architecture="linear", epochs=1)
+        assert db.run("linear").train(workers=1).failed == 0
+        query = query.replace("id,", "CAST(id AS text) AS id,")
+        for rows in (200, 200):
+            assert db.predict_into("linear", query, "guess", probabilities=True) == rows
 
 
 def test_what_is_no_part_is_said_with_what_to_do(db: mmdb.Database) -> None:

@@ -46,7 +46,7 @@ def test_a_standby_answers_and_says_that_it_does_not_write(
         assert db.run("undisturbed").leaderboard()
         assert db.run("undisturbed").explain().estimates
         assert db.lineage("model:undisturbed@1")
-        with pytest.raises(errors.DatabaseFailed, match="The server is a standby"):
+        with pytest.raises(errors.ReadOnly, match="The server is a standby"):
             create_run(db, "refused")
     with mmdb.connect(f"duckdb:///{tmp_path / 'zoo.duckdb'}") as db:
         db.pull("undisturbed", from_=pair.url("standby"))

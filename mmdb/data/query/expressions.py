@@ -110,6 +110,8 @@ class Reader:
             claim(node)
             found.columns.append(unknown(None))
         elif isinstance(node, exp.Var):
+            if node.arg_key == "exclude":  # of a window's frame
+                return
             name = fold(node.name, engine)
             if name not in UNITS and self.scope.find([name]) is not None:
                 found.columns.append(unknown(None))

@@ -155,7 +155,14 @@ _ENDS = tuple(
     + [" xmlelement ( name", " union by name", " all by name", " at time", " without time"]
     + [" time zone", " nulls first", " nulls last", " fetch first", " fetch next"]
     + [" current row", " unbounded preceding", " unbounded following"]
+    + [" exclude ties", " exclude group", " exclude no", " no others"]
 )
+#: What a text begins with from a word on that is of a window's frame, and how many tokens tell it.
+_FRAME = re.compile(
+    r"(rows|range|groups) (between )?(unbounded|current row|[^()]+? (preceding|following))\b"
+    r"|current row\b|unbounded (preceding|following)\b|exclude (ties|group|no others|current)\b"
+)
+_FRAME_TOKENS = 6
 #: What can be a name without quotes; `*`, `1` and `GROUP BY` are none.
 _WORD = re.compile(r"[A-Za-z_\u0080-\U0010ffff]\S*", re.ASCII)
 #: Literals: what they hold names nothing.
@@ -203,6 +210,8 @@ def _may_name(tokens: Sequence[Token], place: int, engine: Engine) -> bool:
         return False
     if token.token_type is TokenType.IDENTIFIER:
         return True
+    if _FRAME.match(" ".join(t.text.lower() for t in tokens[place : place + _FRAME_TOKENS])):
+        return False
     is_reserved = token.text.lower() in _RESERVED_BY[engine] and TokenType.DOT not in before
     return not (is_reserved or token.token_type in _TEXTS or not _WORD.fullmatch(token.text))
 

@@ -348,6 +348,30 @@ def test_a_keyword_is_not_taken_for_a_column_of_its_name(
     assert found(name) == odd and ("plain", "plain", "column") in plain
 
 
+FRAMES = (
+    *("ROWS BETWEEN 1 PRECEDING AND CURRENT ROW", "ROWS UNBOUNDED PRECEDING"),
+    *("RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING EXCLUDE TIES", "ROWS 2 PRECEDING"),
+    *("GROUPS BETWEEN 2 PRECEDING AND 1 FOLLOWING EXCLUDE GROUP",),
+    *("ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE NO OTHERS",),
+    *("RANGE BETWEEN 1 PRECEDING AND CURRENT ROW EXCLUDE CURRENT ROW",),
+)
+FRAME_NAMES = "rows range groups ties others current row unbounded preceding following exclude no"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("frame", FRAMES)
+def test_a_frame_names_no_column(
+    frame: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TABLES, ("main", "odd"), ["a", "b", *FRAME_NAMES.split()])
+    text = f'SELECT a, "rows", o.ties, sum(b) OVER (ORDER BY a {frame}) AS s FROM odd AS o'
+    found = analyse(text, engine, Tables()).sources
+    assert {s.resolution for s in found} == {"column"} and len(found) == 5
+    assert {(s.column, s.output) for s in found if s.output != "s"} == {
+        *(("a", "a"), ("rows", "rows"), ("ties", "ties"))
+    }
+
+
 def test_name_in_union_by_name_is_no_column(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TABLES, ("main", "odd"), ["name"])
     found = sources("SELECT name FROM odd UNION ALL BY NAME SELECT name FROM odd", "duckdb")
