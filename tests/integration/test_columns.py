@@ -102,7 +102,7 @@ def test_what_the_measured_rows_do_not_hold_does_not_matter(db: mmdb.Database) -
     save(db, "SELECT color, a, level FROM things", "level", {"a": -1.0})
     more = "SELECT color, a, level FROM things UNION ALL SELECT 'pink', 100::real, 'none'"
     db.create_dataset("trained", more, label="level", seed=0)
-    db.create_dataset("held_out", more, label="level", seed=3)
+    db.create_dataset("held_out", more, label="level", seed=6)
     assert db.evaluate("m", "trained")["accuracy"] > 0.8
     with pytest.raises(errors.InvalidInput, match="'none'"):
         db.evaluate("m", "held_out")
