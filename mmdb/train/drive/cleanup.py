@@ -18,7 +18,7 @@ from mmdb.db.duck import LOG_BYTES, DuckConnection
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.queries import load
 from mmdb.db.url import AnyConnection
-from mmdb.errors import MmdbError
+from mmdb.errors import MmdbError, stops_the_caller
 from mmdb.store.states import drop_checkpoint
 from mmdb.train.ledger.ledger import Ledger
 from mmdb.train.ledger.state_history import lasting
@@ -68,8 +68,11 @@ class Janitor:
     def close(self) -> None:
         """Stop; a vacuum under way is waited for."""
         if self._file is not None:
-            with suppress(MmdbError):  # the file may be gone
+            try:
                 self._file.log_up_to(LOG_BYTES)
+            except MmdbError as error:  # the file may be gone
+                if stops_the_caller(error):
+                    raise
         self._closed.set()
         self._due.set()
         if self._thread is not None:
