@@ -1,4 +1,4 @@
-"""What the parts of `Database` have in common."""
+"""The base class of the parts of `Database`: its session, and the way to mmdb's functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mmdb.db.url import AnyConnection
 
 
 class Calls:
-    """Calls of an open database: a part of `Database`."""
+    """A part of `Database`: methods of one subject, over its session."""
 
     connection: AnyConnection
 

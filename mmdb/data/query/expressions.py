@@ -1,4 +1,4 @@
-"""What an expression reads: its columns, and the subqueries in it."""
+"""Finds the columns that an expression of a SELECT reads, and the subqueries in it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _KEYWORDS = {
 
 @dataclass(eq=False, slots=True)
 class Reads:
-    """What an expression is made of."""
+    """The columns and the subqueries that an expression reads."""
 
     columns: list[QueryColumn] = field(default_factory=list)
     queries: list[QueryRows] = field(default_factory=list)

@@ -17,7 +17,7 @@ from mmdb.db.connection import TableName
 
 
 def expand(item: exp.Expr, reader: Reader) -> list[QueryColumn] | None:
-    """Return the columns of a star, or None for an item that is none."""
+    """Return the columns that `*` stands for; None for an item of a SELECT that is no star."""
     engine = reader.scope.engine
     if isinstance(item, exp.Star):
         return _changed(reader.scope.frame.columns, item, reader)

@@ -1,4 +1,4 @@
-"""What stands in FROM: tables, views, subqueries, functions, and joins of them."""
+"""Binds a FROM: tables, views, subqueries, functions, and joins of them, to their columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mmdb.db.connection import TableName
 
 @dataclass(frozen=True, slots=True)
 class Binder:
-    """What FROM needs of the rest: subqueries, queries of WITH, and the database's relations."""
+    """How a FROM finds the columns of subqueries, of WITH, and of the database's relations."""
 
     query: Callable[[exp.Expr, Scope], QueryRows]
     cte: Callable[[Cte], QueryRows]
