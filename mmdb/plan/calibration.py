@@ -40,7 +40,7 @@ SHARES = {
     "reading": 4.0,
     "hops": 8.0,
     "busy": 20.0,
-    "group": 6.0,
+    "group": 8.0,
 }
 #: Sizes of groups of workers that are measured, where there are as many.
 GROUPS = (2, 4)

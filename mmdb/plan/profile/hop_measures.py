@@ -12,8 +12,9 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from math import sqrt
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from time import perf_counter
 
 import numpy as np
@@ -34,6 +35,7 @@ from mmdb.store import states
 from mmdb.store.states import InFlight
 from mmdb.train.candidate.config import parse_config
 from mmdb.train.compute.live import Live, build_live, encode, encoding, restore, state_hash
+from mmdb.train.compute.optimizer import step_of
 from mmdb.train.drive.child import ChildProcess
 from mmdb.train.group.collectives import Communicator, Membership
 from mmdb.train.group.group_pass import Gradients, average
@@ -252,14 +254,12 @@ class _Scratch:
         return drawn.numpy().tobytes()
 
 
-#: Bytes of gradients in float32.
-GRADIENT_BYTES = (2**8, 2**12, 2**15, 2**17, 2**19, 2**21, 2**23, 2**25)
-#: Tensors that they are of; each takes some microseconds to be packed and unpacked.
-_TENSORS = 16
-#: Side of the matrices that are multiplied before each sum, and how often: a millisecond or two.
-_SIDE, _PRODUCTS = 256, 12
-#: Medians that one sum counts as, at most: beyond that the machine had something else to do.
-_OUTLYING = 4.0
+#: Bytes of gradients in float32, at least.
+GRADIENT_BYTES = (2**8, 2**15, 2**19, 2**21, 2**23, 2**25)
+#: Rows of a step, and steps of which the mean is taken.
+_ROWS, _STEPS = 16, 4
+#: Part of the time in which the system finds a core for each of those who have met.
+_SETTLING = 0.2
 
 
 def measure_group(
@@ -267,9 +267,8 @@ def measure_group(
 ) -> Iterator[Measurement]:
     """Measure how long members take to meet, and sums over them; all return the same rows.
 
-    Members compute before each sum, as in a step: who comes out of computing is slower to answer
-    than who only waits, and has to wait for who is late. A run takes the sum of its exchanges, some
-    of which take ten times the others, so it is their mean that counts.
+    A sum takes what it adds to a step of training: who comes out of computing is slower to answer
+    than who only waits, has to wait for who is late, and finds less of its own in the caches.
 
     All members measure at the same time and take the same decisions: the first one's times are
     those that count, and it tells them to the others.
@@ -294,42 +293,58 @@ def measure_group(
 def _sums(
     communicator: Communicator, budget_s: float, device: torch.device
 ) -> Iterator[Measurement]:
-    matrix, left_s = torch.ones(_SIDE, _SIDE, device=device), budget_s
+    left_s, begun = (1 - _SETTLING) * budget_s, perf_counter()
+    first = _TrainingStep(GRADIENT_BYTES[0], device)
+    while _agreed(communicator, perf_counter() - begun) < _SETTLING * budget_s:
+        first.added_s(communicator)
     for place, size in enumerate(GRADIENT_BYTES):
         share_s = left_s / (len(GRADIENT_BYTES) - place)
-        each = [torch.empty(size // 4 // _TENSORS, device=device) for _ in range(_TENSORS)]
-        module = nn.ParameterList(each)
-        summed = partial(_summed, communicator, matrix, module, Gradients(module))
+        step = _TrainingStep(size, device)
         begun = perf_counter()
-        summed()
-        summed()
+        step.added_s(communicator)
+        step.added_s(communicator)
         estimate_s = _agreed(communicator, (perf_counter() - begun) / 2)
         left_s -= 2 * estimate_s
         if place > 1 and LEAST * estimate_s > share_s:  # two sizes are measured in any case
             return
         samples = min(MOST, max(LEAST, int(share_s / estimate_s)))
         begun = perf_counter()
-        found = [summed() for _ in range(samples)]
+        found = [step.added_s(communicator) for _ in range(samples)]
         left_s -= _agreed(communicator, perf_counter() - begun)
-        most = _OUTLYING * median(found)
-        mean_s = fmean(min(seconds, most) for seconds in found)
-        mine = Timed(mean_s, coefficient_of_variation(found), samples)
+        mine = Timed(max(0.0, median(found)), coefficient_of_variation(found), samples)
         yield Timed(
             _agreed(communicator, mine.seconds), _agreed(communicator, mine.deviation), samples
         ).row(f"all_reduce_{communicator.group.size}", float(size))
 
 
-def _summed(
-    communicator: Communicator, matrix: torch.Tensor, module: nn.Module, gradients: Gradients
-) -> float:
-    """Compute, then sum gradients as a step does; return the seconds of that."""
-    for parameter in module.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    for _ in range(_PRODUCTS):
-        torch.mm(matrix, matrix)
-    begun = perf_counter()
-    gradients.sum(communicator)
-    return perf_counter() - begun
+class _TrainingStep:
+    """A step of a small network of two layers, with and without the sum of its gradients."""
+
+    def __init__(self, gradient_bytes: int, device: torch.device) -> None:
+        width = max(1, round(sqrt(gradient_bytes / (2 * _FLOAT))))
+        self._module = nn.Sequential(nn.Linear(width, width), nn.Linear(width, width)).to(device)
+        self._x = torch.ones(_ROWS, width, device=device)
+        self._gradients = Gradients(self._module)
+        self._update = step_of(torch.optim.Adam(self._module.parameters()))
+
+    def added_s(self, communicator: Communicator) -> float:
+        """Return the seconds that the sum adds to a step, as the mean of some."""
+        communicator.gather(b"")  # all begin at once
+        begun = perf_counter()
+        for _ in range(_STEPS):
+            self._backward()
+            self._gradients.sum(communicator)
+            self._update()
+        summed = perf_counter()
+        for _ in range(_STEPS):
+            self._backward()
+            self._update()
+        return (2 * summed - begun - perf_counter()) / _STEPS
+
+    def _backward(self) -> None:
+        for parameter in self._module.parameters():
+            parameter.grad = None
+        self._module(self._x).sum().backward()
 
 
 def _agreed(communicator: Communicator, seconds: float) -> float:

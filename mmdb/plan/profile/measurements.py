@@ -237,7 +237,7 @@ def assumed_rows(kind: str) -> list[Measurement]:
 
 
 #: Of how things are measured; rows of another method are no longer compared with new ones.
-METHOD = 3
+METHOD = 4
 #: Days after which a profile is measured anew.
 MAX_AGE_DAYS = 30.0
 #: Relative change of what a quick look finds, beyond which a profile no longer holds.

@@ -139,11 +139,10 @@ class Learner:
             if len(portion.index):
                 loss = self._loss(portion.index)
                 total.add(loss, len(portion.index))
-                if portion.share != 1.0:
-                    loss = loss * portion.share
+                share = torch.full_like(loss, portion.share)
                 if self._live.scaler is not None:
                     loss = self._live.scaler.scale(loss)
-                loss.backward()
+                loss.backward(share)
 
     def _loss(self, index: Tensor) -> Tensor:
         live, setup = self._live, self._setup

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from itertools import accumulate as running
 from itertools import pairwise
 from typing import Any
@@ -196,12 +196,40 @@ def group_plan(rows: Sequence[int], rank: int, batch_size: int, accumulate: int 
     return plan
 
 
-@dataclass(slots=True)
 class _Bucket:
     """Parameters whose gradients are summed in one tensor; a flag for each stands at the end."""
 
-    parameters: list[nn.Parameter] = field(default_factory=list)
-    flat: Tensor | None = None
+    def __init__(self, parameters: Sequence[nn.Parameter], dtype: torch.dtype) -> None:
+        self._parameters = parameters
+        self._sizes = [*(one.numel() for one in parameters), len(parameters)]
+        device = parameters[0].device
+        self._flat = torch.empty(sum(self._sizes), dtype=dtype, device=device)
+        self._parts = self._cut(self._flat)
+
+    def pack(self) -> Tensor:
+        *parts, flags = self._parts
+        gradients = [one.grad for one in self._parameters]
+        filled, dense = [], []
+        for part, gradient in zip(parts, gradients, strict=True):
+            if gradient is None:
+                part.zero_()
+            else:
+                filled.append(part)
+                dense.append(gradient.to_dense() if gradient.is_sparse else gradient)
+        if filled:
+            torch._foreach_copy_(filled, dense)
+        flags.copy_(torch.tensor([one is not None for one in gradients]))
+        return self._flat
+
+    def unpack(self, flat: Tensor) -> None:
+        *parts, flags = self._parts if flat is self._flat else self._cut(flat)
+        for parameter, part, flag in zip(self._parameters, parts, flags.tolist(), strict=True):
+            parameter.grad = part.to(parameter.dtype) if flag else None
+
+    def _cut(self, flat: Tensor) -> list[Tensor]:
+        *parts, flags = flat.split(self._sizes)
+        shaped = [p.view(q.shape) for p, q in zip(parts, self._parameters, strict=True)]
+        return [*shaped, flags]
 
 
 class Gradients:
@@ -212,11 +240,12 @@ class Gradients:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self._buckets: dict[torch.dtype, _Bucket] = {}
+        found: dict[torch.dtype, list[nn.Parameter]] = {}
         for parameter in module.parameters():
             if parameter.requires_grad:
                 dtype = torch.float64 if parameter.dtype == torch.float64 else torch.float32
-                self._buckets.setdefault(dtype, _Bucket()).parameters.append(parameter)
+                found.setdefault(dtype, []).append(parameter)
+        self._buckets = [_Bucket(some, dtype) for dtype, some in found.items()]
 
     def sum(self, communicator: Communicator) -> None:
         """Let the sums of all members' be the parameters' gradients."""
@@ -227,39 +256,12 @@ class Gradients:
 
     def pack(self) -> list[Tensor]:
         """Copy the gradients into the flat tensors and return those; a missing one is zero."""
-        return [_packed(bucket, dtype) for dtype, bucket in self._buckets.items()]
+        return [bucket.pack() for bucket in self._buckets]
 
     def unpack(self, flats: Sequence[Tensor]) -> None:
         """Let sums of packed gradients be the parameters' gradients; float32 ones share memory."""
-        for bucket, flat in zip(self._buckets.values(), flats, strict=True):
-            count = len(bucket.parameters)
-            sizes = [parameter.numel() for parameter in bucket.parameters]
-            found = flat[-count:].tolist()
-            for parameter, part, flag in zip(
-                bucket.parameters, flat[:-count].split(sizes), found, strict=True
-            ):
-                grad = part.view(parameter.shape).to(parameter.dtype)
-                parameter.grad = grad if flag else None
-
-
-def _packed(bucket: _Bucket, dtype: torch.dtype) -> Tensor:
-    count = len(bucket.parameters)
-    if bucket.flat is None:
-        rows = sum(parameter.numel() for parameter in bucket.parameters)
-        device = bucket.parameters[0].device
-        bucket.flat = torch.empty(rows + count, dtype=dtype, device=device)
-    sizes = [parameter.numel() for parameter in bucket.parameters]
-    parts = bucket.flat[:-count].split(sizes)
-    for parameter, part in zip(bucket.parameters, parts, strict=True):
-        grad = parameter.grad
-        if grad is None:
-            part.zero_()
-        else:
-            dense = grad.to_dense() if grad.is_sparse else grad
-            part.view(parameter.shape).copy_(dense)
-    flags = [parameter.grad is not None for parameter in bucket.parameters]
-    bucket.flat[-count:] = torch.tensor(flags, dtype=dtype)
-    return bucket.flat
+        for bucket, flat in zip(self._buckets, flats, strict=True):
+            bucket.unpack(flat)
 
 
 def group_pass(
