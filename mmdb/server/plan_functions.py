@@ -86,7 +86,8 @@ def calibrate(backend: Backend, budget_s: float) -> list[dict[str, Any]]:
     gone = [] if earlier else machine_profile.profile_changes(connection, stamp)
     readable = connection.rows(load("plan").find_readable)
     part_id = int(readable[0]["part_id"]) if readable else None
-    with backend.measuring(min(stamp.machine.cores, max(GROUPS))) as scene:
+    # One more than cores shows what it costs to share them.
+    with backend.measuring(min(stamp.machine.cores, max(GROUPS)) + 1) as scene:
         about: dict[str, Any] = {
             "database": scene.database,
             "part_id": part_id,
@@ -143,5 +144,5 @@ def _unmeasured(
             continue
         why = "the budget was too small"
         if kind.startswith(_BY_WORKERS):
-            why = lacking or f"it takes more workers than the {workers} that fit on this machine"
+            why = lacking or f"it takes more workers than the {workers} that measure here"
         yield kind, f"Not measured, and assumed to be high: {why}."

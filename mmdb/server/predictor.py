@@ -38,9 +38,9 @@ _EXAMPLES = 32
 
 
 class Predictions(NamedTuple):
-    """Predictions of some rows, and how probable they are."""
+    """Predictions of some rows, and how probable they are; None where those would be NaN."""
 
-    values: list[str]  # a class, a number, or a JSON list of probabilities
+    values: list[str | None]  # a class, a number, or a JSON list of probabilities
     probability: Sequence[float | None]  # of the class
     probabilities: Sequence[str | None]  # JSON: by class, or a list by label
 
@@ -103,17 +103,19 @@ class Predictor:
         label, values = self.decoding.labels[0], self.values(inputs)[0]
         nothing = [None] * len(values)
         if label.task == "multilabel":
-            rows = [json.dumps(row) for row in values.tolist()]
+            rows = [_json(row, row) for row in values.tolist()]
             return Predictions(rows, nothing, rows if of_all else nothing)
         if label.classes is None:
             return Predictions([str(n) for n in values[:, 0].tolist()], nothing, nothing)
         best = guesses(self.calibration, torch.from_numpy(values)).numpy()
         names = [class_text(value) for value in label.classes]
         chances = values[np.arange(len(best)), best].tolist()
-        given = [names[k] for k in best.tolist()]
+        lost = [math.isnan(chance) for chance in chances]
+        given = [None if no else names[k] for k, no in zip(best.tolist(), lost, strict=True)]
+        chances = [None if no else chance for chance, no in zip(chances, lost, strict=True)]
         if not of_all:
             return Predictions(given, chances, nothing)
-        shown = [json.dumps(dict(zip(names, row, strict=True))) for row in values.tolist()]
+        shown = [_json(dict(zip(names, row, strict=True)), row) for row in values.tolist()]
         return Predictions(given, chances, shown)
 
     def guesses(self, outputs: Tensor) -> Tensor:
@@ -237,6 +239,11 @@ def _probable(label: Label, output: Tensor) -> Tensor:
     if label.task == "classification":
         return torch.softmax(output, dim=-1)
     return torch.sigmoid(output) if label.task == "multilabel" else output
+
+
+def _json(shown: object, numbers: Sequence[float]) -> str | None:
+    """Return the JSON of what is shown; None where a number of it is NaN."""
+    return None if any(map(math.isnan, numbers)) else json.dumps(shown)
 
 
 def passes(module: nn.Module, inputs: Inputs) -> list[object]:

@@ -167,7 +167,14 @@ def score_rows(
 
 
 def _predicted(predictor: Predictor) -> Callable[[Inputs], Sequence[str]]:
-    return lambda inputs: predictor.predictions(inputs).values
+    def texts_of(inputs: Inputs) -> list[str]:
+        values = predictor.predictions(inputs).values
+        found = [value for value in values if value is not None]
+        if len(found) < len(values):
+            raise InvalidInput(f"Model {predictor.model.reference} predicts NaN.")
+        return found
+
+    return texts_of
 
 
 def _embedded(embedder: Embedder, kind: str) -> Callable[[Inputs], Sequence[str]]:

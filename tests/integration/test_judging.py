@@ -437,6 +437,22 @@ def test_a_classifier_that_predicts_nan_has_no_accuracy(db: mmdb.Database) -> No
                 ask(model)
 
 
+def test_a_row_of_which_a_classifier_predicts_nan_has_no_class(db: mmdb.Database) -> None:
+    module = db.recover("late")
+    for parameter in module.parameters():
+        parameter.data.fill_(math.nan)
+    db.save("late_lost", module, parent="late", dataset="late")
+    query = "SELECT id, a, b, c FROM visit"
+    said = "SELECT prediction, probability, probabilities FROM mmdb.predict_query("
+    rows = db.sql(f"{said}%(m)s, %(q)s, probabilities => TRUE)", {"m": "late_lost", "q": query})
+    assert rows and all(set(row.values()) == {None} for row in rows)
+    assert all(row["prediction"] for row in db.sql(f"{said}'late', %(q)s)", {"q": query}))
+    db.predict_into("late_lost", query, "lost_guess")
+    assert db.sql("SELECT DISTINCT prediction, probability FROM lost_guess") == [
+        {"prediction": None, "probability": None}
+    ]
+
+
 def _first(model: str) -> dict[str, str]:
     return {"positive": "red" if model == "color_nan" else "true"}
 

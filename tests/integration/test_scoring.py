@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,6 +131,20 @@ def test_rows_that_cannot_be_predicted_stay_and_the_others_are(db: Database) -> 
     assert len(notices) == 4
     (row,) = db.sql("SELECT scoring_id, unscored FROM mmdb.scoring_overview")
     assert tuple(row.values()) == (number, 4)
+
+
+def test_a_row_of_which_nan_is_predicted_is_said(db: Database) -> None:
+    module = db.recover("sorter")
+    for parameter in module.parameters():
+        parameter.data.fill_(0.0)
+    next(module.parameters()).data[0, 0] = math.inf  # the softmax of infinity is NaN, of -inf 0
+    db.save("diverged", module, parent="sorter", dataset="d")
+    db.score_on_insert("sale", "diverged", "guess")
+    db.sql("INSERT INTO sale VALUES (1, '{-1, 1}'), (2, '{1, 1}'), (3, '{-2, 1}')")
+    found = guesses(db)
+    assert found[2] is None and found[1] == found[3] is not None
+    (failure,) = failures(db)
+    assert failure["row_key"] == "2" and "predicts NaN" in failure["message"]
 
 
 def test_a_model_that_is_gone_leaves_the_column_null(db: Database) -> None:
