@@ -443,10 +443,10 @@ def test_a_row_of_which_a_classifier_predicts_nan_has_no_class(db: mmdb.Database
         parameter.data.fill_(math.nan)
     db.save("late_lost", module, parent="late", dataset="late")
     query = "SELECT id, a, b, c FROM visit"
-    said = "SELECT prediction, probability, probabilities FROM mmdb.predict_query("
-    rows = db.sql(f"{said}%(m)s, %(q)s, probabilities => TRUE)", {"m": "late_lost", "q": query})
+    said = "SELECT prediction, probability, probabilities FROM mmdb.predict_query"
+    rows = db.sql(f"{said}('late_lost', '{query}', probabilities => TRUE)")
     assert rows and all(set(row.values()) == {None} for row in rows)
-    assert all(row["prediction"] for row in db.sql(f"{said}'late', %(q)s)", {"q": query}))
+    assert all(row["prediction"] for row in db.sql(f"{said}('late', '{query}')"))
     db.predict_into("late_lost", query, "lost_guess")
     assert db.sql("SELECT DISTINCT prediction, probability FROM lost_guess") == [
         {"prediction": None, "probability": None}
