@@ -14,7 +14,7 @@ from mmdb.bench.figures import Figure, at_least, at_most
 from mmdb.bench.workload import BenchShare, bench_names, make_points
 
 ROWS, COLUMNS, ROUNDS = 1_000_000, 32, 3
-PYTHON_BAR, SERVER_BAR, MEMORY_BAR_MB = 200_000, 120_000, 500.0
+PYTHON_BAR, SERVER_BAR, MEMORY_BAR_MB = 300_000, 250_000, 500.0
 
 
 def bench_ingest(databases: list[Database], share: BenchShare) -> Iterator[Figure]:

@@ -270,19 +270,20 @@ class RowPacker:
         held = max(1, FIT_BYTES // (8 * rows))  # columns that are held in memory together
         for begin in range(0, len(numbers), held):
             some = numbers[begin : begin + held]
-            values = np.empty((len(some), rows))
+            values = [np.empty(rows, slot.field.dtype) for slot in some]
             start = 0
             for chunk in train():
                 found = [view(chunk.view("<u4"), slot)[:, 0] for slot in some]
                 for first in range(0, len(chunk), TILE):
-                    for column, given in zip(values[:, start:], found, strict=True):
+                    for column, given in zip(values, found, strict=True):
                         part = given[first : first + TILE]
-                        column[first : first + len(part)] = part
+                        column[start + first : start + first + len(part)] = part
                 start += len(chunk)
             for column, slot in zip(values, some, strict=True):
                 field = slot.field
                 assert field.source is not None
-                fitted[field.name] = fit_numbers(field.name, field.source, column, field.asked)
+                wide = column.astype(np.float64)
+                fitted[field.name] = fit_numbers(field.name, field.source, wide, field.asked)
         return fitted
 
     def _fit_labels(self, train: Callable[[], Iterator[np.ndarray]]) -> None:

@@ -70,10 +70,10 @@ class Shuffle:
         for index in range(ranges):
             found = []
             for run in self._runs:
-                keys = self._keys_below(run, (index + 1) * _KEYS // ranges)
-                run.position += len(keys)
-                found.append(np.unique(keys))
-            different += len(np.unique(np.concatenate(found)))
+                found.append(self._keys_below(run, (index + 1) * _KEYS // ranges))
+                run.position += len(found[-1])
+            keys = np.sort(np.concatenate(found))  # numpy's unique takes ten times as long
+            different += int(np.count_nonzero(keys[1:] != keys[:-1])) + bool(len(keys))
         return total >= MANY * different
 
     def spread(self, file: IO[bytes], seed: np.uint64) -> Shuffle:

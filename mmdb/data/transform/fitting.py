@@ -71,39 +71,39 @@ def fit_numbers(
         )
     statistics: dict[str, Any] = {"missing": len(values) - len(known)}
     if kind != "drop":
-        known = known.copy()  # to be reordered
-        statistics["fill"] = _fill(known, parameters.get("impute", "median"))
+        ranked = np.sort(known)  # faster than numpy's partition, let alone two of them
+        statistics["fill"] = _fill(known, ranked, parameters.get("impute", "median"))
         filled = np.where(missing, statistics["fill"], values) if missing.any() else values
-        statistics |= _statistics(kind, source, known, filled, parameters)
+        statistics |= _statistics(kind, source, ranked, filled, parameters)
     return FittedTransform(kind=kind, source=source, parameters=parameters, statistics=statistics)
 
 
-def _fill(known: np.ndarray, impute: object) -> float:
+def _fill(known: np.ndarray, ranked: np.ndarray, impute: object) -> float:
     if impute == "mean":
         return float(known.mean())
     if impute == "median":
-        return float(np.median(known, overwrite_input=True))
+        return float(ranked[(len(ranked) - 1) // 2 : len(ranked) // 2 + 1].mean())
     return float(impute)  # type: ignore[arg-type]
 
 
 def _statistics(
-    kind: str, source: Source, known: np.ndarray, filled: np.ndarray, parameters: Mapping[str, Any]
+    kind: str, source: Source, ranked: np.ndarray, filled: np.ndarray, parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what a kind learns from the values that are known, in any order, and from all."""
+    """Return what a kind learns from the values that are known, sorted, and from all in order."""
     match kind:
         case "standardize":
             return _moments(filled)
         case "log1p":
             return _moments(symmetric_log1p(filled))
         case "robust":
-            low, median, high = _at(known, np.array([0.25, 0.5, 0.75]))
-            spread = (high - low) or (float(known.max()) - float(known.min())) / 2
+            low, median, high = _at(ranked, np.array([0.25, 0.5, 0.75]))
+            spread = (high - low) or (float(ranked[-1]) - float(ranked[0])) / 2
             return {"median": median, "scale": spread}
         case "quantile":
-            return _quantiles(known, int(parameters.get("knots", KNOTS)))
+            return _quantiles(ranked, int(parameters.get("knots", KNOTS)))
         case "cyclic":
-            trend = _quantiles(known, KNOTS) if source == "moment" else {}
-            return {"rounds": rounds(source, known), **trend}
+            trend = _quantiles(ranked, KNOTS) if source == "moment" else {}
+            return {"rounds": rounds(source, ranked), **trend}
         case "date":
             parts = date_parts(filled).items()
             return {
@@ -127,16 +127,15 @@ def _moments(values: np.ndarray) -> dict[str, Any]:
     return {"mean": mean, "deviation": deviation}
 
 
-def _quantiles(known: np.ndarray, knots: int) -> dict[str, Any]:
-    return {"quantiles": _at(known, np.linspace(0.0, 1.0, knots))}
+def _quantiles(ranked: np.ndarray, knots: int) -> dict[str, Any]:
+    return {"quantiles": _at(ranked, np.linspace(0.0, 1.0, knots))}
 
 
 def _at(values: np.ndarray, shares: np.ndarray) -> list[float]:
-    """Return quantiles of values, to the bit as numpy's own; `values` are reordered."""
+    """Return quantiles of values that are sorted, to the bit as numpy's own."""
     places = shares * (len(values) - 1)
     whole = np.floor(places).astype(np.int64)
     part, above = places - whole, np.minimum(whole + 1, len(values) - 1)
-    values.partition(np.union1d(whole, above))
     low, high = values[whole], values[above]
     step = high - low
     found = np.where(part < 0.5, low + step * part, high - step * (1 - part))
