@@ -7,7 +7,7 @@ import resource
 import secrets
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -258,6 +258,8 @@ class _Scratch:
 GRADIENT_BYTES = (2**8, 2**15, 2**19, 2**21, 2**23, 2**25)
 #: Rows of a step, and steps of which the mean is taken.
 _ROWS, _STEPS = 16, 4
+#: A sum takes this at least: where one is lost in what steps take by chance, it is not free.
+_LEAST_S = 1e-6
 #: Part of the time in which the system finds a core for each of those who have met.
 _SETTLING = 0.2
 
@@ -311,7 +313,7 @@ def _sums(
         begun = perf_counter()
         found = [step.added_s(communicator) for _ in range(samples)]
         left_s -= _agreed(communicator, perf_counter() - begun)
-        mine = Timed(max(0.0, median(found)), coefficient_of_variation(found), samples)
+        mine = Timed(max(_LEAST_S, median(found)), coefficient_of_variation(found), samples)
         yield Timed(
             _agreed(communicator, mine.seconds), _agreed(communicator, mine.deviation), samples
         ).row(f"all_reduce_{communicator.group.size}", float(size))
@@ -330,21 +332,19 @@ class _TrainingStep:
     def added_s(self, communicator: Communicator) -> float:
         """Return the seconds that the sum adds to a step, as the mean of some."""
         communicator.gather(b"")  # all begin at once
+        summed_s = self._steps_s(lambda: self._gradients.sum(communicator))
+        return (summed_s - self._steps_s(lambda: None)) / _STEPS
+
+    def _steps_s(self, reduce: Callable[[], None]) -> float:
         begun = perf_counter()
         for _ in range(_STEPS):
-            self._backward()
-            self._gradients.sum(communicator)
+            for parameter in self._module.parameters():
+                parameter.grad = None
+            self._module(self._x).sum().backward()
+            reduce()
             self._update()
-        summed = perf_counter()
-        for _ in range(_STEPS):
-            self._backward()
-            self._update()
-        return (2 * summed - begun - perf_counter()) / _STEPS
-
-    def _backward(self) -> None:
-        for parameter in self._module.parameters():
-            parameter.grad = None
-        self._module(self._x).sum().backward()
+        self._x[0, 0].item()  # which waits for the device
+        return perf_counter() - begun
 
 
 def _agreed(communicator: Communicator, seconds: float) -> float:
