@@ -68,8 +68,19 @@ def _bytes(meaning: str, per_s: float, fixed_s: float, fit: Fit = "line") -> Mea
 
 
 def _busy(meaning: str) -> MeasurementKind:
-    points = ((1.0, 1.0), (2.0, 1.3))
-    return MeasurementKind(meaning=meaning, size_unit="worker", fit="slowdown", assumed=points)
+    return _kind(meaning, "worker", "slowdown", (1.0, 1.0), (2.0, 1.3))
+
+
+def _row(meaning: str) -> MeasurementKind:
+    return _line(meaning, "byte", (4.0, 4e-7), (4e3, 2e-5))
+
+
+def _line(meaning: str, size_unit: str, *points: tuple[float, float]) -> MeasurementKind:
+    return _kind(meaning, size_unit, "line", *points)
+
+
+def _kind(meaning: str, size_unit: str, fit: Fit, *points: tuple[float, float]) -> MeasurementKind:
+    return MeasurementKind(meaning=meaning, size_unit=size_unit, fit=fit, assumed=points)
 
 
 KINDS: dict[str, MeasurementKind] = {
@@ -81,87 +92,54 @@ KINDS: dict[str, MeasurementKind] = {
     "convolution_backward": _rate("Its gradients: two convolutions.", 3e10, 1e-4),
     "depthwise": _rate("A depthwise convolution of 3 x 3 forward.", 5e9, 5e-5),
     "depthwise_backward": _rate("Its gradients.", 3e9, 1e-4),
-    "operation": MeasurementKind(
-        meaning="A single operation: a case of mmdb/plan/profile/cases.py, one of its ways.",
-        size_unit="case",
-        fit="none",
-        assumed=(),
+    "operation": _kind(
+        "A single operation: a case of mmdb/plan/profile/cases.py, one of its ways.", "case", "none"
     ),
-    "reference": MeasurementKind(
-        meaning="A step of one of the networks that a calibration trains, with Adam.",
-        size_unit="network",
-        fit="none",
-        assumed=(),
+    "reference": _kind(
+        "A step of one of the networks that a calibration trains, with Adam.", "network", "none"
     ),
-    "factor": MeasurementKind(
-        meaning="What a group of operations takes in such steps, beside what it takes alone.",
-        size_unit="group",
-        fit="none",
-        assumed=(),
+    "factor": _kind(
+        "What a group of operations takes in such steps, beside what it takes alone.",
+        "group",
+        "none",
     ),
-    "process": MeasurementKind(
-        meaning="Bytes of a worker's process that is ready to compute.",
-        size_unit="process",
-        fit="none",
-        assumed=((1.0, 3.4e8),),
+    "process": _kind(
+        "Bytes of a worker's process that is ready to compute.", "process", "none", (1.0, 3.4e8)
     ),
     "elementwise": _bytes(
         "A sum of two tensors into a new one; bytes read and written.", 1e10, 3e-6, "table"
     ),
     "copy": _bytes("A copy into memory at hand; bytes read and written.", 1e10, 3e-6, "table"),
-    "dispatch": MeasurementKind(
-        meaning="Modules of one tiny operation forward, recorded for gradients.",
-        size_unit="operation",
-        fit="line",
-        assumed=((1.0, 6e-6), (100.0, 6e-4)),
+    "dispatch": _line(
+        "Modules of one tiny operation forward, recorded for gradients.",
+        "operation",
+        (1.0, 6e-6),
+        (100.0, 6e-4),
     ),
-    "dispatch_backward": MeasurementKind(
-        meaning="Their gradients.",
-        size_unit="operation",
-        fit="line",
-        assumed=((1.0, 3e-5), (100.0, 8e-4)),
-    ),
+    "dispatch_backward": _line("Their gradients.", "operation", (1.0, 3e-5), (100.0, 8e-4)),
     "update_sgd": _bytes("A step of SGD with momentum; bytes of one parameter.", 2e9, 2e-5),
     "update_adam": _bytes("A step of Adam; bytes of one parameter.", 7e8, 4e-5),
-    "update_tensors": MeasurementKind(
-        meaning="A step of Adam over tiny parameters.",
-        size_unit="tensor",
-        fit="line",
-        assumed=((1.0, 1e-4), (100.0, 2e-3)),
+    "update_tensors": _line(
+        "A step of Adam over tiny parameters.", "tensor", (1.0, 1e-4), (100.0, 2e-3)
     ),
     "state_hash": _bytes("Laying out a state where it lies and hashing it.", 2e9, 2e-4),
     "state_encode": _bytes("Writing out a state as bytes.", 3e9, 2e-4),
     "state_decode": _bytes("Loading a state's bytes into a module and its optimizer.", 2e9, 2e-4),
-    "query": MeasurementKind(
-        meaning="A small query, there and back.",
-        size_unit="query",
-        fit="constant",
-        assumed=((1.0, 1e-3),),
-    ),
+    "query": _kind("A small query, there and back.", "query", "constant", (1.0, 1e-3)),
     "read": _bytes("Blocks of a partition out of the database.", 1e8, 2e-3),
-    "decode": MeasurementKind(
-        meaning="A row of numbers, from a block into the node's cache; bytes of the row.",
-        size_unit="byte",
-        fit="line",
-        assumed=((4.0, 4e-7), (4e3, 2e-5)),
-    ),
-    "decode_pixels": MeasurementKind(
-        meaning="A row of a byte string, which becomes float32; bytes of the row.",
-        size_unit="byte",
-        fit="line",
-        assumed=((4.0, 4e-7), (4e3, 2e-5)),
-    ),
+    "decode": _row("A row of numbers, from a block into the node's cache; bytes of the row."),
+    "decode_pixels": _row("A row of a byte string, which becomes float32; bytes of the row."),
     "publish": _bytes("Leaving a state where other workers find it.", 1e8, 5e-3),
     "load": _bytes("Finding a state that another worker left.", 2e8, 3e-3),
     "checkpoint": _bytes("Making a state durable.", 5e7, 1e-2),
     "merge": _bytes("Averaging a byte of one of several states.", 5e8, 1e-3),
     "all_reduce_2": _bytes("The sum of gradients over two workers of a node.", 2e8, 1e-3),
     "all_reduce_4": _bytes("The sum of gradients over four workers of a node.", 1e8, 3e-3),
-    "meet": MeasurementKind(
-        meaning="Until the workers of a new group are connected.",
-        size_unit="worker",
-        fit="line",
-        assumed=((2.0, 5e-2), (4.0, 1e-1)),
+    "meet": _line(
+        "Until the workers of a new group are connected.",
+        "worker",
+        (2.0, 5e-2),
+        (4.0, 1e-1),
     ),
     "busy_product": _busy("A matrix product at a count of busy workers."),
     "busy_copy": _busy("A copy of memory at a count of busy workers."),
