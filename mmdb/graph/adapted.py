@@ -17,23 +17,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmdb.errors import HeadMismatch
 from mmdb.graph.cut.adapter import adapt, chosen
-from mmdb.graph.spec.build import MAX_PARAMETERS, build
-from mmdb.graph.spec.factory_call import Outputs, Shape
+from mmdb.graph.spec.build import BuildRequest
 from mmdb.graph.spec.parse import ADAPTER_ARGUMENTS, is_adapter
 from mmdb.messages import show
 
 _IS_KEPT = "_is_kept"
 
 
-def build_adapted(
-    parsed: Mapping[str, Any],
-    arguments: Mapping[str, object],
-    input_shape: Shape,
-    outputs: Outputs,
-    factories: Mapping[str, str],
-    *,
-    max_parameters: int = MAX_PARAMETERS,
-) -> nn.Module:
+def build_adapted(parsed: Mapping[str, Any], request: BuildRequest) -> nn.Module:
     """Return the module of {"adapted", "adapter"}.
 
     The adapter is that of `mmdb.graph.cut.adapter.adapt`; its "train" are glob patterns of the
@@ -42,11 +33,9 @@ def build_adapted(
     Raises:
         ArchitectureError: as `build`. HeadMismatch: the adapter does not fit.
     """
-    own = {key: arguments[key] for key in ADAPTER_ARGUMENTS if key in arguments}
-    others = {key: value for key, value in arguments.items() if key not in own}
-    module = build(
-        parsed["adapted"], others, input_shape, outputs, factories, max_parameters=max_parameters
-    )
+    own = {k: request.arguments[k] for k in ADAPTER_ARGUMENTS if k in request.arguments}
+    others = {key: value for key, value in request.arguments.items() if key not in own}
+    module = request.build(parsed["adapted"], arguments=others)
     adapter = {**parsed["adapter"], **own}
     patterns = adapter.pop("train", [])
     trained = [name for name, _ in module.named_modules() if name and _matches(name, patterns)]

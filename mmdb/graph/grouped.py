@@ -12,8 +12,7 @@ from torch.func import functional_call
 
 from mmdb.arguments import is_whole
 from mmdb.errors import FactoryFailed
-from mmdb.graph.spec.build import MAX_PARAMETERS, build, parameter_count
-from mmdb.graph.spec.factory_call import Outputs, Shape
+from mmdb.graph.spec.build import BuildRequest, parameter_count
 from mmdb.graph.tabular import UNKNOWN_CODE
 from mmdb.memory import require
 from mmdb.messages import show
@@ -144,22 +143,14 @@ class Grouped(nn.Module):
         return network
 
 
-def build_grouped(
-    parsed: Mapping[str, Any],
-    arguments: Mapping[str, object],
-    input_shape: Shape,
-    outputs: Outputs,
-    factories: Mapping[str, str],
-    *,
-    max_parameters: int = MAX_PARAMETERS,
-) -> Grouped:
+def build_grouped(parsed: Mapping[str, Any], request: BuildRequest) -> Grouped:
     """Return the module of {"per", "groups", "place", "network"}.
 
-    Args: as of `mmdb.graph.spec.build.build`; arguments are of the network.
+    Args: as of `mmdb.graph.spec.build.build`; request.arguments are of the network.
     Raises:
         ArchitectureError
     """
-    groups, place = parsed["groups"], parsed["place"]
+    groups, place, input_shape = parsed["groups"], parsed["place"], request.input_shape
     if isinstance(input_shape, dict) or len(input_shape) != 1 or input_shape[0] < 2:
         raise FactoryFailed(
             f"a model per {parsed['per']} reads rows of columns, not of shape {show(input_shape)}",
@@ -167,15 +158,12 @@ def build_grouped(
         )
     if not is_whole(place, 0, input_shape[0] - 1) or not is_whole(groups, 2, 2**24):
         raise FactoryFailed(f"groups is {show(groups)}, and their place {show(place)}")
-    shape = (input_shape[0] - 1,)
-    network = build(
-        parsed["network"], arguments, shape, outputs, factories, max_parameters=max_parameters
-    )
+    network = request.build(parsed["network"], input_shape=(input_shape[0] - 1,))
     count = parameter_count(network)
-    if count * groups > max_parameters:
+    if count * groups > request.max_parameters:
         raise FactoryFailed(
             f"a network of {count:,} parameters for each of {groups:,} groups makes "
-            f"{count * groups:,}; the limit is {max_parameters:,}",
+            f"{count * groups:,}; the limit is {request.max_parameters:,}",
             hint="Make the network smaller, or let the dataset's index group rare values.",
         )
     return Grouped(network, groups, place)

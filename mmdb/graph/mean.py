@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from mmdb.errors import FactoryFailed
-from mmdb.graph.spec.build import MAX_PARAMETERS, build, parameter_count
-from mmdb.graph.spec.factory_call import Outputs, Shape
+from mmdb.graph.spec.build import BuildRequest, parameter_count
 from mmdb.graph.spec.parse import AVERAGES
 
 OUTPUTS, PROBABILITIES, LABEL_PROBABILITIES = AVERAGES
@@ -57,28 +56,19 @@ def mean_of(outputs: Sequence[Tensor], averages: str) -> Tensor:
     return torch.logsumexp(torch.log_softmax(found, 2), 1) - math.log(len(outputs))
 
 
-def build_mean(
-    parsed: Mapping[str, Any],
-    arguments: Mapping[str, object],
-    input_shape: Shape,
-    outputs: Outputs,
-    factories: Mapping[str, str],
-    *,
-    max_parameters: int = MAX_PARAMETERS,
-) -> MeanOf:
+def build_mean(parsed: Mapping[str, Any], request: BuildRequest) -> MeanOf:
     """Return the module of {"mean", "averages"}.
 
-    Args: as of `mmdb.graph.spec.build.build`; arguments are of each network.
+    Args: as of `mmdb.graph.spec.build.build`; request.arguments are of each network.
     Raises:
         ArchitectureError
     """
-    if isinstance(input_shape, dict) or isinstance(outputs, dict):
+    if isinstance(request.input_shape, dict) or isinstance(request.outputs, dict):
         raise FactoryFailed("a mean is of networks with one input and one label")
     members: list[nn.Module] = []
     count = 0
     for form in parsed["mean"]:
-        limit = max_parameters - count
-        member = build(form, arguments, input_shape, outputs, factories, max_parameters=limit)
+        member = request.build(form, max_parameters=request.max_parameters - count)
         members.append(member)
         count += parameter_count(member)
     return MeanOf(members, cast("str", parsed["averages"]))

@@ -6,9 +6,10 @@ import inspect
 import math
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import product
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +47,22 @@ _MADE_OF_OTHERS = {
 }
 _MOST_GUESSED = 4  # inputs whose dtypes are tried one by one
 
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """What `build` takes beside an architecture, for what builds one that is made of others."""
+
+    arguments: Mapping[str, object]
+    input_shape: Shape
+    outputs: Outputs
+    factories: Mapping[str, str]
+    max_parameters: int
+
+    def build(self, architecture: str | Mapping[str, object], **changes: Any) -> nn.Module:
+        """Return the module of one of the others, with changes to what was asked for."""
+        return build(architecture, **(vars(self) | changes))
+
+
 # torch has one default generator per process: whoever borrows it holds this lock.
 _generator_lock = threading.RLock()
 
@@ -79,10 +96,8 @@ def build(
     _check_sizes(input_shape, outputs)
     for key, builder in _MADE_OF_OTHERS.items():
         if key in parsed:
-            whole = resolve(builder)(
-                parsed, arguments, input_shape, outputs, factories, max_parameters=max_parameters
-            )
-            return cast("nn.Module", whole)
+            request = BuildRequest(arguments, input_shape, outputs, factories, max_parameters)
+            return cast("nn.Module", resolve(builder)(parsed, request))
     if "layers" in parsed:
         shape, number = _single(input_shape, outputs)
         return build_layers(parsed, arguments, shape, number, max_parameters=max_parameters)

@@ -13,8 +13,8 @@ from mmdb.graph.cut.pool import pooled_shape as pooled_shape
 from mmdb.graph.cut.pool import resolve_pool as resolve_pool
 from mmdb.graph.cut.segment import input_names_of, signed
 from mmdb.graph.factories import SHIPPED
-from mmdb.graph.spec.build import MAX_PARAMETERS, build, check_output, output_shape
-from mmdb.graph.spec.factory_call import Outputs, Shape
+from mmdb.graph.spec.build import MAX_PARAMETERS, BuildRequest, build, check_output, output_shape
+from mmdb.graph.spec.factory_call import Outputs
 
 
 def build_head(
@@ -70,30 +70,15 @@ class Headed(nn.Module):
         return self.head(self.backbone(*args, **kwargs))
 
 
-def build_headed(
-    parsed: Mapping[str, Any],
-    arguments: Mapping[str, object],
-    input_shape: Shape,
-    outputs: Outputs,
-    factories: Mapping[str, str],
-    *,
-    max_parameters: int = MAX_PARAMETERS,
-) -> nn.Module:
+def build_headed(parsed: Mapping[str, Any], request: BuildRequest) -> nn.Module:
     """Return the module of {"backbone", "cut", "pool", "head"}; see `mmdb.graph.spec.build.build`.
 
     Args:
-        arguments: of the backbone.
+        request: its arguments are of the backbone.
     Raises:
         CutNotFound, NotACut, HeadMismatch, ArchitectureError
     """
-    whole = build(
-        parsed["backbone"],
-        arguments,
-        input_shape,
-        outputs,
-        factories,
-        max_parameters=max_parameters,
-    )
+    whole, input_shape = request.build(parsed["backbone"]), request.input_shape
     cut = parsed["cut"]
     shape = output_shape(backbone_of(whole, cut, inputs=input_shape), input_shape)
     pool = resolve_pool(parsed["pool"], shape, has_head=True)
@@ -101,8 +86,8 @@ def build_headed(
     head = build_head(
         parsed["head"],
         pooled_shape(pool, shape),
-        outputs,
-        factories,
-        max_parameters=max_parameters,
+        request.outputs,
+        request.factories,
+        max_parameters=request.max_parameters,
     )
     return Headed(backbone, head)
