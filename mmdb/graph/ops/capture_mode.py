@@ -37,7 +37,18 @@ _MOST_CALLS = 20 * MOST_OPERATIONS  # what is computed away counts, too: a loop 
 _Shapes = tuple[tuple[int, ...] | None, ...]
 
 
-class CaptureMode(TorchDispatchMode):
+class DispatchMode(TorchDispatchMode):
+    """A mode for which torch does not import its compiler: that takes a second."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class CaptureMode(DispatchMode):
     """Records operations.
 
     Args:
@@ -50,17 +61,12 @@ class CaptureMode(TorchDispatchMode):
     def __init__(
         self, place: ForwardPlace, paths: TensorPaths, originals: Mapping[int, Tensor], runs: Runner
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.operations: list[Operation] = []
         self._place, self._paths, self._originals, self._runs = place, paths, originals, runs
         self._contents = TensorContents(self._add_one, self._constant)
         self._sources: dict[str, Value] = {}  # of parameters and buffers, by path
         self._calls = 0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Let torch not import its compiler for the mode: that takes a second."""
-        return False
 
     # -- what nothing computes -----------------------------------------------------
 

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from mmdb.graph.ops.known_values import Inputs
-from mmdb.graph.ops.op_graph import CannotTrace
 from mmdb.graph.trace.stand_ins import required_arguments
 
 _BATCHES = (2, 1)  # some classifiers take one text at a time
@@ -251,26 +250,15 @@ TOKENS = 16  # the length of sequences
 _MOST_LAYERS = 3  # kinds of first layers that are tried
 
 
-def example_inputs(module: nn.Module, input_shape: Sequence[int] | None = None) -> Inputs:
-    """Return the inputs that the module most likely takes, a batch of 2.
-
-    Args:
-        input_shape: of one input without the batch, if it is known.
-
-    Raises:
-        CannotTrace: nothing is known about them.
-    """
-    for inputs in candidates(module, input_shape):
-        return inputs
-    raise CannotTrace("no inputs are known for it; pass inputs, or the shape of its input")
-
-
 def candidates(module: nn.Module, input_shape: Sequence[int] | None = None) -> Iterator[Inputs]:
-    """Yield inputs, the most likely first.
+    """Yield inputs that the module may take, a batch of 2, the most likely first.
 
     In this order: the shape that is given; a transformers model's config; the size that a model of
     timm (`pretrained_cfg`) or pytorchcv (`in_size`) was made for; usual sizes for the first layer.
     Floats are on the meta device; tokens are ones.
+
+    Args:
+        input_shape: of one input without the batch, if it is known.
     """
     if input_shape is not None:
         takes_tokens = any(kind is _embedding for kind, _ in _first_layers(module))

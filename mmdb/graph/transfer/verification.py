@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmdb.graph.ops.capture import results_of
+from mmdb.graph.ops.capture_mode import DispatchMode
 from mmdb.graph.ops.known_values import Inputs, map_tensors
 from mmdb.graph.ops.op_graph import INPUT, OpGraph, Value
 from mmdb.graph.trace.stand_ins import python_generator_kept
@@ -74,15 +74,8 @@ class _Random(RuntimeError):
     """A forward draws random numbers."""
 
 
-class _Double(TorchDispatchMode):
+class _Double(DispatchMode):
     """Computes in float64 whatever the forward makes, or casts to another kind of float."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # or torch imports its compiler for the mode, which takes a second
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

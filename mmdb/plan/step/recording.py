@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmdb.graph.ops.capture import Forward, capture
-from mmdb.graph.ops.capture_mode import tensors_in
+from mmdb.graph.ops.capture_mode import DispatchMode, tensors_in
 from mmdb.graph.ops.known_values import Inputs
 from mmdb.graph.ops.op_graph import CannotTrace, OpGraph, TooManyOperations
 from mmdb.graph.ops.tensor_contents import empty_twin, single
@@ -86,17 +85,12 @@ class _Training(Forward):
             return super().enter(module, copy, args, kwargs)
         for part in copy.modules():
             part.training = True
-        with _Drawing():  # type: ignore[no-untyped-call]
+        with _Drawing():
             return super().enter(module, copy, args, kwargs)
 
 
-class _Drawing(TorchDispatchMode):
+class _Drawing(DispatchMode):
     """Lets a dropout that is on be seen as an operation."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Let torch not import its compiler for the mode: that takes a second."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -168,19 +162,14 @@ def update_of(shapes: Sequence[tuple[int, ...]], make: MakeOptimizer | None) -> 
     )
 
 
-class _Counting(TorchDispatchMode):
+class _Counting(DispatchMode):
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.forget()
 
     def forget(self) -> None:
         """Begin again."""
         self.flops = self.read = self.written = self.calls = 0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Let torch not import its compiler for the mode: that takes a second."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from mmdb.graph.ops.example_inputs import candidates
+from mmdb.graph.ops.known_values import Inputs
+
+
+def example_inputs(module: nn.Module, input_shape: Sequence[int] | None = None) -> Inputs:
+    """Return the inputs that a module most likely takes."""
+    return next(candidates(module, input_shape))
 
 
 class Residual(nn.Module):

@@ -12,7 +12,6 @@ from torch.nn import functional
 
 from mmdb.graph.ops import capture_mode
 from mmdb.graph.ops.capture import capture
-from mmdb.graph.ops.example_inputs import example_inputs
 from mmdb.graph.ops.op_graph import (
     BUFFER,
     CONSTANT,
@@ -24,7 +23,14 @@ from mmdb.graph.ops.op_graph import (
     TooManyOperations,
     Value,
 )
-from tests.unit.graph.ops.networks import NETWORKS, Function, Grouped, Language, Residual
+from tests.unit.graph.ops.networks import (
+    NETWORKS,
+    Function,
+    Grouped,
+    Language,
+    Residual,
+    example_inputs,
+)
 
 SOURCES = (INPUT, PARAMETER, BUFFER, CONSTANT)
 

@@ -14,10 +14,9 @@ from torch import Tensor, nn
 
 from mmdb.graph.ops.canonical import name_of
 from mmdb.graph.ops.capture import capture
-from mmdb.graph.ops.example_inputs import example_inputs
 from mmdb.graph.ops.known_values import Inputs
 from mmdb.graph.ops.op_graph import BUFFER, PARAMETER, OpGraph
-from tests.unit.graph.ops.networks import NETWORKS, Residual
+from tests.unit.graph.ops.networks import NETWORKS, Residual, example_inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch.export warns of itself
 

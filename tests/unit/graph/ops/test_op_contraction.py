@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mmdb.graph.ops.capture import capture
-from mmdb.graph.ops.example_inputs import example_inputs
 from mmdb.graph.ops.op_contraction import skeleton_of
 from mmdb.graph.ops.skeleton import (
     ADD,
@@ -32,6 +31,7 @@ from tests.unit.graph.ops.networks import (
     Residual,
     Shuffle,
     Vision,
+    example_inputs,
 )
 
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mmdb.graph.ops.capture import capture
-from mmdb.graph.ops.example_inputs import example_inputs
-from tests.unit.graph.ops.networks import NETWORKS, Function
+from tests.unit.graph.ops.networks import NETWORKS, Function, example_inputs
 from tests.unit.graph.ops.replay import replay
 
 # What has a mask or a recurrence is not replayed: masks are constants, and those have no values.
