@@ -31,6 +31,11 @@ def is_number(value: object, least: float = -_LARGEST, most: float = _LARGEST) -
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
+def unfit(name: str, value: object, hint: str) -> InvalidOption:
+    """Return the error that says of an argument or option what it is, and what it can be."""
+    return InvalidOption(f"{name} is {show(value)}.", hint=hint)
+
+
 def check_whole(value: object, name: str, least: int, most: int) -> int:
     """Return an argument that must be a whole number from `least` to `most`.
 
@@ -38,9 +43,7 @@ def check_whole(value: object, name: str, least: int, most: int) -> int:
         InvalidOption
     """
     if not is_whole(value, least, most):
-        raise InvalidOption(
-            f"{name} is {show(value)}.", hint=f"It is a whole number from {least} to {most}."
-        )
+        raise unfit(name, value, f"It is a whole number from {least} to {most}.")
     return value
 
 
@@ -56,9 +59,7 @@ def check_seconds(value: object, name: str) -> float:
     found = _TIME.fullmatch(value.strip()) if isinstance(value, str) else None
     seconds = float(found[1]) * _UNITS[found[2][:1]] if found else value
     if not is_number(seconds, 0, 1e9) or not seconds:
-        raise InvalidOption(
-            f"{name} is {show(value)}.", hint='It is seconds, or a text such as "5 min".'
-        )
+        raise unfit(name, value, 'It is seconds, or a text such as "5 min".')
     return float(seconds)
 
 
@@ -73,5 +74,5 @@ def check_flag(value: object, name: str) -> bool:
         InvalidOption
     """
     if not isinstance(value, bool):
-        raise InvalidOption(f"{name} is {show(value)}.", hint="It is true or false.")
+        raise unfit(name, value, "It is true or false.")
     return value

@@ -16,7 +16,7 @@ from mmdb.api.retraining import RetrainingCalls
 from mmdb.api.run import Run
 from mmdb.api.saved_models import ModelCalls
 from mmdb.api.schedules import ScheduleCalls
-from mmdb.arguments import check_whole
+from mmdb.arguments import check_whole, unfit
 from mmdb.data import refresh, registration
 from mmdb.data.functions import register_function
 from mmdb.data.names import check_name, found_run
@@ -29,8 +29,7 @@ from mmdb.db.queries import load
 from mmdb.db.replicas import source_of
 from mmdb.db.url import AnyConnection
 from mmdb.db.url import connect as open_connection
-from mmdb.errors import InvalidOption, MmdbWarning, NotInstalled
-from mmdb.messages import show
+from mmdb.errors import MmdbWarning, NotInstalled
 from mmdb.server.arguments import architecture_text, check_candidate_id, json_text, json_value
 from mmdb.server.calls import call
 from mmdb.server.outside_server import ChildBackend, register
@@ -127,7 +126,7 @@ class Database(
             InvalidOption: the statement is no text. DatabaseFailed, and others as the engine says
         """
         if not isinstance(statement, str):
-            raise InvalidOption(f"The statement is {show(statement)}.", hint="Pass SQL, a text.")
+            raise unfit("The statement", statement, "Pass SQL, a text.")
         return self.connection.select(statement, parameters)
 
     def create_dataset(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from keyword import iskeyword
 from typing import Any, TypeGuard, cast
 
-from mmdb.arguments import check_flag, is_whole
+from mmdb.arguments import check_flag, is_whole, unfit
 from mmdb.data.decoding import TASKS, Task
 from mmdb.data.tokenize import BUILT_IN, DEFAULT_VOCABULARY, MAX_ID, MAX_LENGTH, Tokenizer
 from mmdb.errors import InvalidOption
@@ -114,7 +114,7 @@ def _task(name: str, value: object) -> Task:
     for task in TASKS:
         if value == task:
             return task
-    raise InvalidOption(f"Option {name} is {show(value)}.", hint=f"It is one of {_TASKS}.")
+    raise unfit(f"Option {name}", value, f"It is one of {_TASKS}.")
 
 
 def _columns(name: str, value: object) -> tuple[str, ...]:
@@ -186,9 +186,7 @@ def _roles(name: str, value: object) -> Mapping[str, str]:
     found = _mapping(name, value)
     for column, role in found.items():
         if role not in ROLES:
-            raise InvalidOption(
-                f"Option {name}.{column} is {show(role)}.", hint=f"Roles: {', '.join(ROLES)}."
-            )
+            raise unfit(f"Option {name}.{column}", role, f"Roles: {', '.join(ROLES)}.")
     return cast("Mapping[str, str]", found)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mmdb.arguments import check_flag, is_number, is_whole
+from mmdb.arguments import check_flag, is_number, is_whole, unfit
 from mmdb.data import functions
 from mmdb.data.column_layout import SPLIT, Request, cast_select
 from mmdb.data.forms import add_columns, decoding_row
@@ -329,17 +329,14 @@ def _timed(connection: Connection, select: str, request: Request, split: Split) 
 def _check_arguments(name: object, partitions: object, validation: object, seed: object) -> None:
     check_name(name)
     if not is_whole(partitions, 1, 2**31 - 1):
-        raise InvalidOption(
-            f"partitions is {show(partitions)}.",
-            hint="It is a whole number from 1; 4 if left out.",
-        )
+        raise unfit("partitions", partitions, "It is a whole number from 1; 4 if left out.")
     if not is_number(validation, 0) or validation >= 1:
         raise InvalidOption(
             f"validation is {show(validation)}.",
             hint="It is the share of the rows held out: a number from 0 to below 1.",
         )
     if not is_whole(seed, -(2**63), 2**63 - 1):
-        raise InvalidOption(f"seed is {show(seed)}.", hint="It is a whole number of 64 bits.")
+        raise unfit("seed", seed, "It is a whole number of 64 bits.")
 
 
 def check_free(connection: Connection, name: str) -> None:

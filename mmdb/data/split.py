@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from blake3 import blake3
 
-from mmdb.arguments import is_number
+from mmdb.arguments import is_number, unfit
 from mmdb.errors import DataError, InvalidOption, NullValues, TooFewRows
 from mmdb.messages import show
 
@@ -159,7 +159,7 @@ def parse_split(
             )
     by, column = given.get("by", "random"), given.get("column")
     if by not in _WAYS:
-        raise InvalidOption(f"Option split.by is {show(by)}.", hint=f"Known: {', '.join(_WAYS)}.")
+        raise unfit("Option split.by", by, f"Known: {', '.join(_WAYS)}.")
     if (by == "random") != (column is None) or not isinstance(column, str | None):
         raise InvalidOption(
             f"Option split.column is {show(column)}, and the split is by {by}.",
@@ -207,8 +207,6 @@ def _before(role: str, value: str) -> float:
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
-        raise InvalidOption(
-            f"Option split.{role} is {show(value)}.", hint="It is a share or a date: 2013-11-01."
-        ) from None
+        raise unfit(f"Option split.{role}", value, "It is a share or a date: 2013-11-01.") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return float(np.nextafter(moment.timestamp(), -np.inf))

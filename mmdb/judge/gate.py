@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mmdb.arguments import is_number
+from mmdb.arguments import is_number, unfit
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
 
@@ -34,7 +34,7 @@ class Gate:
                 )
         gate = cls(**dict(given or {}))
         if gate.metric is not None and not isinstance(gate.metric, str):
-            raise InvalidOption(f"The gate's metric is {show(gate.metric)}.", hint="Name one.")
+            raise unfit("The gate's metric", gate.metric, "Name one.")
         if not is_number(gate.at_least):
             raise InvalidOption(
                 f"The gate's at_least is {show(gate.at_least)}.",
@@ -43,9 +43,8 @@ class Gate:
         if gate.significance is not None and not (
             is_number(gate.significance, 0) and 0 < gate.significance < 1
         ):
-            raise InvalidOption(
-                f"The gate's significance is {show(gate.significance)}.",
-                hint="It is a probability, such as 0.05.",
+            raise unfit(
+                "The gate's significance", gate.significance, "It is a probability, such as 0.05."
             )
         return gate
 

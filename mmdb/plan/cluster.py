@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from mmdb.arguments import check_flag, is_number, is_whole
+from mmdb.arguments import check_flag, is_number, is_whole, unfit
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
 from mmdb.plan.cost import MOST_NODES, Cluster, ClusterNode, Link
@@ -73,7 +73,7 @@ def _nodes(given: object, like: ClusterNode) -> tuple[ClusterNode, ...]:
             )
         name = one.get("name", "")
         if not isinstance(name, str):
-            raise InvalidOption(f"The name of a node is {show(name)}.", hint="It is a text.")
+            raise unfit("The name of a node", name, "It is a text.")
         for k in range(count):
             alone = name and count == 1
             full = name if alone else f"{name or 'node'} {len(found) + 1 if not name else k + 1}"
@@ -108,9 +108,7 @@ def _link(name: str, given: object, like: Link) -> Link:
 
 def _mapping(name: str, given: object) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise InvalidOption(
-            f"{name} is {show(given)}.", hint="It is an object of names and values."
-        )
+        raise unfit(name, given, "It is an object of names and values.")
     return given
 
 
@@ -125,16 +123,16 @@ def _know(where: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
 
 def _number(name: str, value: object) -> float:
     if not is_number(value, -math.inf, math.inf):
-        raise InvalidOption(f"{name} is {show(value)}.", hint="It is a number.")
+        raise unfit(name, value, "It is a number.")
     try:
         return float(value)
     except OverflowError:
-        raise InvalidOption(f"{name} is {show(value)}.", hint="It is too large.") from None
+        raise unfit(name, value, "It is too large.") from None
 
 
 def _whole(name: str, value: object) -> int:
     if not is_whole(value, 1):
-        raise InvalidOption(f"{name} is {show(value)}.", hint="It is a whole number from 1.")
+        raise unfit(name, value, "It is a whole number from 1.")
     return value
 
 

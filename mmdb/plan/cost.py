@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from mmdb.arguments import is_number, is_whole
+from mmdb.arguments import is_number, is_whole, unfit
 from mmdb.errors import EmptySearch, InvalidOption, TooFewRows
 from mmdb.messages import show
 from mmdb.plan.step import CandidateCost
@@ -163,9 +163,9 @@ def check_workload(load: CostedWorkload) -> None:
     if not load.rows or min(load.rows) < 1:
         raise TooFewRows("A partition without rows cannot be trained on, nor planned for.")
     if load.epochs < 1:
-        raise InvalidOption(f"epochs is {show(load.epochs)}.", hint=_WHOLE)
+        raise unfit("epochs", load.epochs, _WHOLE)
     if load.validation_rows < 0:
-        raise InvalidOption(f"validation_rows is {show(load.validation_rows)}.", hint=_NUMBER)
+        raise unfit("validation_rows", load.validation_rows, _NUMBER)
     for what, count in (("candidates", len(load.candidates)), ("partitions", len(load.rows))):
         if count > MOST:
             raise InvalidOption(f"There are {count} {what}.", hint=f"At most {MOST} are planned.")
@@ -181,13 +181,9 @@ def _check_cost(ordinal: int, cost: CandidateCost) -> None:
         else:
             bad = not _is_amount(value)
         if bad:
-            raise InvalidOption(
-                f"The cost {one.name} of candidate {ordinal} is {show(value)}.", hint=_NUMBER
-            )
+            raise unfit(f"The cost {one.name} of candidate {ordinal}", value, _NUMBER)
     if cost.batch_size < 1:
-        raise InvalidOption(
-            f"The batch_size of candidate {ordinal} is {show(cost.batch_size)}.", hint=_WHOLE
-        )
+        raise unfit(f"The batch_size of candidate {ordinal}", cost.batch_size, _WHOLE)
     if not cost.step_s + cost.row_s:
         raise InvalidOption(
             f"Candidate {ordinal} takes no time.", hint="step_s, row_s or both are above 0."
@@ -210,15 +206,11 @@ def check_cluster(cluster: Cluster, load: CostedWorkload) -> None:
     for node in cluster.nodes:
         here = f"of node {node.name!r}"
         if not is_whole(node.slots, 1):
-            raise InvalidOption(f"slots {here} is {show(node.slots)}.", hint=_WHOLE)
+            raise unfit(f"slots {here}", node.slots, _WHOLE)
         if node.slots > MOST_SLOTS:
-            raise InvalidOption(
-                f"slots {here} is {show(node.slots)}.", hint=f"At most {MOST_SLOTS} are planned."
-            )
+            raise unfit(f"slots {here}", node.slots, f"At most {MOST_SLOTS} are planned.")
         if not _is_amount(node.memory_bytes, infinite=True) or not node.memory_bytes:
-            raise InvalidOption(
-                f"memory_bytes {here} is {show(node.memory_bytes)}.", hint="It is above 0."
-            )
+            raise unfit(f"memory_bytes {here}", node.memory_bytes, "It is above 0.")
         if not node.slowdown or not all(_is_amount(x) and x > 0 for x in node.slowdown):
             raise InvalidOption(
                 f"slowdown {here} is {show(node.slowdown)}.",
@@ -229,7 +221,7 @@ def check_cluster(cluster: Cluster, load: CostedWorkload) -> None:
     for one in fields(cluster):
         value = getattr(cluster, one.name)
         if isinstance(value, float) and not _is_amount(value):
-            raise InvalidOption(f"{one.name} of the cluster is {show(value)}.", hint=_NUMBER)
+            raise unfit(f"{one.name} of the cluster", value, _NUMBER)
     if cluster.deviation > _MOST_DEVIATION:
         raise InvalidOption(
             f"deviation of the cluster is {show(cluster.deviation)}.",
@@ -245,11 +237,9 @@ def check_cluster(cluster: Cluster, load: CostedWorkload) -> None:
 
 def _check_link(name: str, link: Link) -> None:
     if not _is_amount(link.latency_s):
-        raise InvalidOption(f"latency_s of {name} is {show(link.latency_s)}.", hint=_NUMBER)
+        raise unfit(f"latency_s of {name}", link.latency_s, _NUMBER)
     if not _is_amount(link.bytes_per_s, infinite=True) or link.bytes_per_s < 1:
-        raise InvalidOption(
-            f"bytes_per_s of {name} is {show(link.bytes_per_s)}.", hint="It is 1 or more."
-        )
+        raise unfit(f"bytes_per_s of {name}", link.bytes_per_s, "It is 1 or more.")
 
 
 def _is_amount(value: object, *, infinite: bool = False) -> bool:

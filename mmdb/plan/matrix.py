@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from mmdb.arguments import unfit
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
 from mmdb.plan.cost import EXECUTED, Estimate, Knobs, StrategyName
@@ -165,9 +166,7 @@ def _matrix(costs: object) -> Floats:
 def _column(value: Column, count: int, name: str) -> Floats:
     found = np.asarray(value, dtype=np.float64)
     if found.shape not in ((), (count,)) or not np.isfinite(found).all() or (found < 0).any():
-        raise InvalidOption(
-            f"{name} is {show(value)}.", hint=f"It is a number from 0, or a list of {count}."
-        )
+        raise unfit(name, value, f"It is a number from 0, or a list of {count}.")
     return np.asarray(np.broadcast_to(found, (count,)))
 
 
@@ -193,7 +192,7 @@ def _check(
     total = sum(nodes.values())
     for name, value in (("workers", total), ("group", group), ("epochs", epochs), ("seeds", seeds)):
         if value < 1:
-            raise InvalidOption(f"{name} is {show(value)}.", hint="From 1 on.")
+            raise unfit(name, value, "From 1 on.")
     if strategy == "data_parallel" and not 2 <= group <= total:
         raise InvalidOption(f"group is {group}.", hint=f"There are {total} workers; from 2 on.")
     if not slowdown or min(slowdown) <= 0 or noise < 0:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mmdb.arguments import is_number, is_whole
+from mmdb.arguments import is_number, is_whole, unfit
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
 from mmdb.plan.cost import EXECUTED, StrategyName
@@ -57,9 +57,8 @@ def plan_options(raw: Mapping[str, Any]) -> PlanOptions:
     given: dict[str, Any] = {}
     if raw.get("cluster") is not None:
         if not isinstance(raw["cluster"], Mapping):
-            raise InvalidOption(
-                f"cluster is {show(raw['cluster'])}.",
-                hint='It is a description, such as {"nodes": 10, "slots": 4}.',
+            raise unfit(
+                "cluster", raw["cluster"], 'It is a description, such as {"nodes": 10, "slots": 4}.'
             )
         given["cluster"] = raw["cluster"]
     if "objective" in raw:
@@ -80,17 +79,17 @@ def plan_options(raw: Mapping[str, Any]) -> PlanOptions:
     limit = raw.get("bytes_limit")
     if limit is not None:
         if not is_number(limit, 0):
-            raise InvalidOption(f"bytes_limit is {show(limit)}.", hint="It is a number of bytes.")
+            raise unfit("bytes_limit", limit, "It is a number of bytes.")
         given["bytes_limit"] = float(limit)
     target = raw.get("target")
     if target is not None:
         if not is_number(target):
-            raise InvalidOption(f"target is {show(target)}.", hint="A value of the run's metric.")
+            raise unfit("target", target, "A value of the run's metric.")
         given["target"] = float(target)
     seconds = raw.get("probe_s")
     if seconds is not None:
         if not is_number(seconds, 0, MOST_PROBE_S):
-            raise InvalidOption(f"probe_s is {show(seconds)}.", hint="Seconds, from 0 to 60.")
+            raise unfit("probe_s", seconds, "Seconds, from 0 to 60.")
         given["probe_s"] = float(seconds)
     return PlanOptions(**given)
 
@@ -121,7 +120,7 @@ def _strategies(value: object) -> tuple[StrategyName, ...]:
 
 def _list(name: str, value: object) -> Sequence[Any]:
     if not isinstance(value, list) or not value:
-        raise InvalidOption(f"{name} is {show(value)}.", hint="It is a list, and not empty.")
+        raise unfit(name, value, "It is a list, and not empty.")
     if len(value) > MOST_TRIED:
         raise InvalidOption(
             f"{name} has {len(value)} values.", hint=f"At most {MOST_TRIED} are tried."
@@ -135,5 +134,5 @@ def _distinct(values: Iterable[_T]) -> tuple[_T, ...]:
 
 def _whole(name: str, value: object) -> int:
     if not is_whole(value, 1, MOST):
-        raise InvalidOption(f"{name} is {show(value)}.", hint=_WHOLE)
+        raise unfit(name, value, _WHOLE)
     return value

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from mmdb.arguments import unfit
 from mmdb.errors import InvalidOption
 from mmdb.messages import bytes_text, show
 from mmdb.plan.cost import (
@@ -294,15 +295,13 @@ def _check_options(
 ) -> None:
     slots = sum(node.slots for node in cluster.nodes)
     if workers is not None and not 1 <= workers <= slots:
-        raise InvalidOption(
-            f"workers is {show(workers)}.", hint=f"The cluster has room for 1 to {slots}."
-        )
+        raise unfit("workers", workers, f"The cluster has room for 1 to {slots}.")
     for name, values in (("group", [group]), ("batches", batches), ("partitions", partitions)):
         for value in values:
             if value is not None and value < 1:
-                raise InvalidOption(f"{name} is {show(value)}.", hint="From 1 on.")
+                raise unfit(name, value, "From 1 on.")
     if objective not in ("time", "worker_hours"):
-        raise InvalidOption(f"objective is {show(objective)}.", hint="Known: time, worker_hours.")
+        raise unfit("objective", objective, "Known: time, worker_hours.")
     for kind in kinds:
         if kind not in KINDS:
             raise InvalidOption(

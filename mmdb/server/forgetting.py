@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from mmdb.arguments import check_flag
+from mmdb.arguments import check_flag, unfit
 from mmdb.data import node_cache
 from mmdb.data.dataset import StoredDataset, dataset_of, find_dataset
 from mmdb.data.forgetting import Erasure
@@ -19,7 +19,6 @@ from mmdb.errors import DatasetDropped, InvalidOption, ModelNotFound, RunFailed
 from mmdb.lineage.entity import kind_of, numbers
 from mmdb.lineage.finding import lineage
 from mmdb.lineage.graph import Step
-from mmdb.messages import show
 from mmdb.server.backend import Backend
 from mmdb.server.retraining import calibrated_alike, find_shards, repeat_run
 from mmdb.store.models import registry
@@ -80,7 +79,7 @@ def forget(
     """
     connection = backend.connection
     if models not in MODELS:
-        raise InvalidOption(f"models is {show(models)}.", hint=f"Known: {', '.join(MODELS)}.")
+        raise unfit("models", models, f"Known: {', '.join(MODELS)}.")
     if note is not None and not 0 < len(note.encode()) <= NOTE_BYTES:
         raise InvalidOption(f"The note is empty, or longer than {NOTE_BYTES} bytes.")
     check_flag(dry_run, "dry_run")

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mmdb.arguments import check_whole
+from mmdb.arguments import check_whole, unfit
 from mmdb.data.arrays import Inputs
 from mmdb.data.dataset import StoredDataset, find_dataset, find_decoding
 from mmdb.data.matching import placed_inputs
@@ -20,7 +20,6 @@ from mmdb.data.reader import read_partition
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
 from mmdb.errors import DatasetDropped, DatasetNotFound, InvalidOption, stops_the_caller
-from mmdb.messages import show
 from mmdb.store.models.model_rows import SavedModel, model_of
 from mmdb.store.parents import ParentChoice, ParentGoal, choose_parent
 from mmdb.store.parents.choice import Sample
@@ -83,7 +82,7 @@ def check_metric(name: object) -> str | None:
         InvalidOption
     """
     if name is not None and not (isinstance(name, str) and name):
-        raise InvalidOption(f"metric is {show(name)}.", hint='Such as "accuracy".')
+        raise unfit("metric", name, 'Such as "accuracy".')
     return name
 
 
@@ -91,7 +90,7 @@ def _sizes(given: object) -> list[int] | None:
     if given is None:
         return None
     if isinstance(given, str) or not isinstance(given, Sequence):
-        raise InvalidOption(f"input_shape is {show(given)}.", hint="Such as [1, 28, 28].")
+        raise unfit("input_shape", given, "Such as [1, 28, 28].")
     return [check_whole(size, "input_shape", 1, _MOST) for size in given]
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from mmdb.arguments import unfit
 from mmdb.data.functions import find_functions
 from mmdb.db.connection import Connection
 from mmdb.db.queries import load
-from mmdb.errors import InvalidInput, InvalidOption
-from mmdb.messages import show
+from mmdb.errors import InvalidInput
 from mmdb.server.predictor import Predictor
 from mmdb.server.sample import PredictedRows
 from mmdb.store.models.model_rows import SavedModel
@@ -44,9 +44,8 @@ class Metering:
         measures = measures_of(targets, options, functions)
         if asked is not None:
             if not isinstance(asked, list) or not asked:
-                raise InvalidOption(
-                    f"metrics is {show(asked)}.",
-                    hint='It is a list, such as ["auc", {"name": "top_k", "k": 3}].',
+                raise unfit(
+                    "metrics", asked, 'It is a list, such as ["auc", {"name": "top_k", "k": 3}].'
                 )
             measures = tuple(parse_measure(one, targets, functions) for one in asked)
         #: By metric, whether more is better; None of a registered one that does not say.

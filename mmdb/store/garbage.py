@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from mmdb.arguments import check_flag
+from mmdb.arguments import check_flag, unfit
 from mmdb.db.citus import find_cluster
 from mmdb.db.connection import Connection
 from mmdb.db.queries import Query, load
 from mmdb.db.space import merge, reclaim, used_bytes
 from mmdb.db.url import AnyConnection
-from mmdb.errors import InvalidOption, stops_the_caller
-from mmdb.messages import show
+from mmdb.errors import stops_the_caller
 
 _Q = load("gc")
 
@@ -167,9 +166,7 @@ def _check_grace(connection: Connection, grace: Grace) -> None:
     except Exception as error:
         if stops_the_caller(error):
             raise
-        raise InvalidOption(
-            f"grace is {show(grace)}.", hint="It is a time before now, such as '7 days'."
-        ) from error
+        raise unfit("grace", grace, "It is a time before now, such as '7 days'.") from error
 
 
 def plan(connection: Connection, grace: Grace) -> list[FoundGarbage]:

@@ -19,8 +19,11 @@ def hints() -> Iterator[str]:
     yield from (hint for kind in vars(errors).values() if (hint := _default(kind)))
     for file in (ROOT / "mmdb").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            given = node.keywords if isinstance(node, ast.Call) else ()
-            for said in (keyword.value for keyword in given if keyword.arg == "hint"):
+            if not isinstance(node, ast.Call):
+                continue
+            given = [keyword.value for keyword in node.keywords if keyword.arg == "hint"]
+            given += node.args[2:] if ast.unparse(node.func) == "unfit" else []
+            for said in given:
                 texts = [n.value for n in ast.walk(said) if isinstance(n, ast.Constant)]
                 yield "…".join(text for text in texts if isinstance(text, str))
 

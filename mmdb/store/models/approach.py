@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypeVar, cast, get_args
 
-from mmdb.arguments import is_number
+from mmdb.arguments import is_number, unfit
 from mmdb.errors import InvalidOption
-from mmdb.messages import show
 
 Approach = Literal["snapshot", "update", "provenance"]
 APPROACHES: tuple[Approach, ...] = get_args(Approach)
@@ -145,9 +144,7 @@ def decide(
         InvalidOption: `wanted` is no approach.
     """
     if wanted != "auto" and wanted not in APPROACHES:
-        raise InvalidOption(
-            f"approach is {show(wanted)}.", hint=f"Known: auto, {', '.join(APPROACHES)}."
-        )
+        raise unfit("approach", wanted, f"Known: auto, {', '.join(APPROACHES)}.")
     rates = rates_of(engine, options)
     costs = predict(amounts, rates=rates, measured=measured or {}, replay=replay)
     ruled_out = _ruled_out(amounts, replay, options)
@@ -319,9 +316,7 @@ def _names(kind: type[Weights] | type[Rates]) -> tuple[str, ...]:
 
 def _numbers(option: str, value: Any, known: tuple[str, ...]) -> dict[str, float]:
     if not isinstance(value, Mapping):
-        raise InvalidOption(
-            f"options.{option} is {show(value)}.", hint=f"It is an object of: {', '.join(known)}."
-        )
+        raise unfit(f"options.{option}", value, f"It is an object of: {', '.join(known)}.")
     for name in value:
         if name not in known:
             raise InvalidOption(
@@ -332,5 +327,5 @@ def _numbers(option: str, value: Any, known: tuple[str, ...]) -> dict[str, float
 
 def _number(option: str, value: Any) -> float:
     if not is_number(value, 0):
-        raise InvalidOption(f"options.{option} is {show(value)}.", hint="It is a number from 0.")
+        raise unfit(f"options.{option}", value, "It is a number from 0.")
     return float(value)

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from mmdb.arguments import check_flag, is_whole
+from mmdb.arguments import check_flag, is_whole, unfit
 from mmdb.db.connection import Connection, Row
 from mmdb.db.owners import owners_of_others
 from mmdb.db.queries import load
-from mmdb.errors import InvalidOption, ModelInUse, ModelNotFound
-from mmdb.messages import show
+from mmdb.errors import ModelInUse, ModelNotFound
 from mmdb.store.models.architectures import read_outlines
 from mmdb.store.models.registry import drop_model
 from mmdb.store.parents.choosing import index_of
@@ -202,9 +201,8 @@ def manage_zoo(
 
 def _check(budget_bytes: Any, dry_run: object) -> None:
     if budget_bytes is not None and not is_whole(budget_bytes, 0):
-        raise InvalidOption(
-            f"budget_bytes is {show(budget_bytes)}.",
-            hint="It is a whole number from 0, or NULL to drop nobody.",
+        raise unfit(
+            "budget_bytes", budget_bytes, "It is a whole number from 0, or NULL to drop nobody."
         )
     check_flag(dry_run, "dry_run")  # NULL would drop models that nobody meant to drop
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mmdb.arguments import is_number, is_whole
+from mmdb.arguments import is_number, is_whole, unfit
 from mmdb.data.decoding import Target
 from mmdb.errors import FunctionFailed, InvalidOption, NotANumber
 from mmdb.messages import show
@@ -58,9 +58,7 @@ def measures_of(
 def _listed(options: Mapping[str, Any]) -> list[Any]:
     further = options.get("metrics", [])
     if not isinstance(further, list):
-        raise InvalidOption(
-            f"options.metrics is {show(further)}.", hint="It is a list of metrics to record."
-        )
+        raise unfit("options.metrics", further, "It is a list of metrics to record.")
     main = options.get("metric")
     return further if main in (None, "loss") else [main, *further]
 
@@ -74,7 +72,7 @@ def parse_measure(spec: Any, targets: Sequence[Target], functions: Functions) ->
     if not isinstance(spec, str) and not (
         isinstance(spec, Mapping) and isinstance(spec.get("name"), str)
     ):
-        raise InvalidOption(f"The metric is {show(spec)}.", hint=_hint(targets, functions))
+        raise unfit("The metric", spec, _hint(targets, functions))
     given: Mapping[str, Any] = {"name": spec} if isinstance(spec, str) else spec
     ordinal, name = _target_of(given, targets, functions)
     known = metrics_of(targets[ordinal])
@@ -91,10 +89,7 @@ def parse_measure(spec: Any, targets: Sequence[Target], functions: Functions) ->
         maximize = given.get("maximize")
     key = given.get("as", _key(name, ordinal, targets))
     if not isinstance(maximize, bool | None) or not isinstance(key, str) or key in ("", "loss"):
-        raise InvalidOption(
-            f"The metric is {show(spec)}.",
-            hint="maximize is true or false; as is a text of your own.",
-        )
+        raise unfit("The metric", spec, "maximize is true or false; as is a text of your own.")
     return Measure(key=key, target=ordinal, name=name, maximize=maximize, arguments=arguments)
 
 

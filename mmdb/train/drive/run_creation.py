@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mmdb.arguments import check_seconds
+from mmdb.arguments import check_seconds, unfit
 from mmdb.data.dataset import StoredDataset, dataset_of, find_dataset
 from mmdb.data.functions import find_factories, find_functions
 from mmdb.data.names import check_name
@@ -256,9 +256,7 @@ def _check_choices(epochs: int, strategy: str) -> None:
     if epochs < 1:
         raise InvalidOption(f"epochs is {epochs}.", hint="It is a whole number from 1.")
     if strategy not in STRATEGIES:
-        raise InvalidOption(
-            f"strategy is {show(strategy)}.", hint=f"Known: {', '.join(STRATEGIES)}."
-        )
+        raise unfit("strategy", strategy, f"Known: {', '.join(STRATEGIES)}.")
 
 
 def _parent_of(connection: Connection, warm_start: str, options: Mapping[str, Any]) -> str:
@@ -268,9 +266,7 @@ def _parent_of(connection: Connection, warm_start: str, options: Mapping[str, An
         ModelNotFound, InvalidOption
     """
     if not isinstance(warm_start, str):
-        raise InvalidOption(
-            f"warm_start is {show(warm_start)}.", hint="It is 'off', 'auto' or a model's name."
-        )
+        raise unfit("warm_start", warm_start, "It is 'off', 'auto' or a model's name.")
     parse_warm_options(options.get("warm_start"), warm_start)
     if warm_start in (OFF, AUTO):
         return warm_start

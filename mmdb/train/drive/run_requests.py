@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-from mmdb.arguments import is_number, is_whole
+from mmdb.arguments import check_whole, is_number
 from mmdb.data.names import found_run
 from mmdb.db.connection import Connection, Row
 from mmdb.db.owners import check_start, require_owner
@@ -250,12 +250,7 @@ def _refuse_finished(found: Row) -> None:
 
 def _priority(found: Row, given: int | None) -> int:
     priority = json.loads(found["options"]).get("priority", 0) if given is None else given
-    if not is_whole(priority, LOWEST, HIGHEST):
-        raise InvalidOption(
-            f"priority is {show(priority)}.",
-            hint=f"It is a whole number from {LOWEST} to {HIGHEST}.",
-        )
-    return priority
+    return check_whole(priority, "priority", LOWEST, HIGHEST)
 
 
 def _check_timeout(timeout_s: object) -> None:

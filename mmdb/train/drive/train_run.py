@@ -7,13 +7,12 @@ import os
 from collections.abc import Callable
 from time import perf_counter
 
-from mmdb.arguments import is_whole
+from mmdb.arguments import is_whole, unfit
 from mmdb.db.install import Mode
 from mmdb.db.owners import check_start, require_own
 from mmdb.db.postgres import PostgresConnection
 from mmdb.db.url import AnyConnection
 from mmdb.errors import InTransaction, InvalidOption, MmdbError
-from mmdb.messages import show
 from mmdb.train.drive.driver import Driver
 from mmdb.train.drive.locked_connection import LockedConnection
 from mmdb.train.drive.run_state import RunState, load_run
@@ -118,5 +117,5 @@ def useful_workers(run: RunState) -> int:
 def _worker_count(workers: int | None) -> int:
     count = os.cpu_count() or 1 if workers is None else workers
     if not is_whole(count, 1):
-        raise InvalidOption(f"workers is {show(workers)}.", hint="It is a whole number from 1.")
+        raise unfit("workers", workers, "It is a whole number from 1.")
     return count

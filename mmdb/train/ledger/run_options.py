@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mmdb.arguments import is_number, is_whole
+from mmdb.arguments import check_whole, is_number, is_whole, unfit
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import InvalidOption
@@ -150,7 +150,7 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
             hint="Only data_parallel has groups of workers.",
         )
     if group is not None and not is_whole(group, 2, 1024):
-        raise InvalidOption(f"options.group is {show(group)}.", hint="It is a whole number from 2.")
+        raise unfit("options.group", group, "It is a whole number from 2.")
     if "model_average" in (strategy, *strategies) and raw.get("order") == "fixed":
         raise InvalidOption(
             "options.order is 'fixed' with the strategy 'model_average'.",
@@ -160,14 +160,8 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
     for name in ("hop_limit_s", "budget_s"):
         limits[name] = limit = raw.get(name)
         if limit is not None and not (is_number(limit) and 0 < limit < 1e9):
-            raise InvalidOption(
-                f"options.{name} is {show(limit)}.", hint="It is a number of seconds above 0."
-            )
-    if not is_whole(raw.get("priority", 0), -5, 5):
-        raise InvalidOption(
-            f"options.priority is {show(raw['priority'])}.",
-            hint="It is a whole number from -5 to 5.",
-        )
+            raise unfit(f"options.{name}", limit, "It is a number of seconds above 0.")
+    check_whole(raw.get("priority", 0), "options.priority", -5, 5)
     stack = raw.get("stack", STACK[0])
     if stack not in STACK and not is_whole(stack, 2, LARGEST_STACK):
         raise InvalidOption(
@@ -194,20 +188,14 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
             hint="Only sisa trains a model for each shard.",
         )
     if shards is not None and not is_whole(shards, 2, MOST_MEMBERS):
-        raise InvalidOption(
-            f"options.shards is {show(shards)}.",
-            hint=f"It is a whole number from 2 to {MOST_MEMBERS}.",
-        )
+        raise unfit("options.shards", shards, f"It is a whole number from 2 to {MOST_MEMBERS}.")
     if not is_whole(raw.get("first_candidate", 0), 0, 2**31 - 2):
-        raise InvalidOption(
-            f"options.first_candidate is {show(raw['first_candidate'])}.",
-            hint="It is a whole number from 0.",
+        raise unfit(
+            "options.first_candidate", raw["first_candidate"], "It is a whole number from 0."
         )
     patience = raw.get("group_patience")
     if patience is not None and not is_whole(patience, 1, 2**31 - 1):
-        raise InvalidOption(
-            f"options.group_patience is {show(patience)}.", hint="It is a whole number from 1."
-        )
+        raise unfit("options.group_patience", patience, "It is a whole number from 1.")
     return RunOptions(
         **chosen,
         group_patience=patience,
@@ -243,9 +231,7 @@ def _strategies(raw: Mapping[str, Any], strategy: str) -> tuple[str, ...]:
     if given is None:
         return SAME
     if not isinstance(given, list | tuple) or not given:
-        raise InvalidOption(
-            f"options.strategies is {show(given)}.", hint="It is a list, and not empty."
-        )
+        raise unfit("options.strategies", given, "It is a list, and not empty.")
     for name in given:
         if name not in STRATEGIES:
             raise InvalidOption(
@@ -257,9 +243,7 @@ def _strategies(raw: Mapping[str, Any], strategy: str) -> tuple[str, ...]:
 def _choice(raw: Mapping[str, Any], key: str) -> str:
     value = raw.get(key, CHOICES[key][0])
     if value not in CHOICES[key]:
-        raise InvalidOption(
-            f"options.{key} is {show(value)}.", hint=f"Known: {_listed(CHOICES[key])}."
-        )
+        raise unfit(f"options.{key}", value, f"Known: {_listed(CHOICES[key])}.")
     return str(value)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from mmdb.arguments import unfit
 from mmdb.data.dataset import StoredDataset, dataset_of
 from mmdb.data.functions import find_factories
 from mmdb.db.connection import Connection
@@ -18,11 +19,9 @@ from mmdb.errors import (
     DatasetNotFound,
     DefinitionMissing,
     EnvironmentDiffers,
-    InvalidOption,
     NotReplayable,
     RecipeMismatch,
 )
-from mmdb.messages import show
 from mmdb.store.models.environment import agreement, difference, find_environment, fingerprint
 from mmdb.store.models.model_rows import SavedModel, find_entries, find_members, model_of
 from mmdb.store.models.module import assemble, build_filled, fill_given
@@ -353,7 +352,7 @@ def recover_module(
     """
     for name, module in (("into", into), ("base", base)):
         if module is not None and not isinstance(module, nn.Module):
-            raise InvalidOption(f"{name} is {show(module)}.", hint="It is a module, or none.")
+            raise unfit(name, module, "It is a module, or none.")
     reader = reader or ModelReader(connection)
     trainable: dict[str, bool] = {}
     if model.manifest_id is None:

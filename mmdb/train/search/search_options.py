@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mmdb.arguments import check_flag, is_number, is_whole
+from mmdb.arguments import check_flag, is_number, is_whole, unfit
 from mmdb.errors import EmptySearch, InvalidOption
 from mmdb.messages import show
 from mmdb.train.search.search_space import MAX_CANDIDATES
@@ -102,9 +102,8 @@ def patience(options: Mapping[str, Any]) -> tuple[int | None, float]:
             hint="patience says after how many epochs without such an improvement to stop.",
         )
     if not is_number(delta, 0):
-        raise InvalidOption(
-            f"options.min_delta is {show(delta)}.",
-            hint="It is a number from 0, in units of the run's metric.",
+        raise unfit(
+            "options.min_delta", delta, "It is a number from 0, in units of the run's metric."
         )
     return epochs, float(delta)
 
@@ -210,12 +209,12 @@ def _check_argument(key: str, value: Any) -> None:
         least = 1 if key == "interval" else 0
         fits, meaning = is_whole(value, least), f"a whole number from {least}"
     if not fits:
-        raise InvalidOption(f"search.pruner.{key} is {show(value)}.", hint=f"It is {meaning}.")
+        raise unfit(f"search.pruner.{key}", value, f"It is {meaning}.")
 
 
 def _one_of(key: str, value: Any, known: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in known:
-        raise InvalidOption(f"{key} is {show(value)}.", hint=f"Known: {', '.join(known)}.")
+        raise unfit(key, value, f"Known: {', '.join(known)}.")
     return value
 
 
@@ -228,14 +227,12 @@ def _whole(
 ) -> int:
     value = given.get(key, default)
     if key in given and not is_whole(value, least, 2**31 - 1):
-        raise InvalidOption(
-            f"{owner}.{key} is {show(value)}.", hint=f"It is a whole number from {least}."
-        )
+        raise unfit(f"{owner}.{key}", value, f"It is a whole number from {least}.")
     return int(value)
 
 
 def _between(search: Mapping[str, Any], key: str, default: float, most: float) -> float:
     value = search.get(key, default)
     if not is_number(value, 0, most):
-        raise InvalidOption(f"search.{key} is {show(value)}.", hint=f"It is a number up to {most}.")
+        raise unfit(f"search.{key}", value, f"It is a number up to {most}.")
     return float(value)

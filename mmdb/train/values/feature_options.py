@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mmdb.arguments import check_whole, is_number, is_whole
+from mmdb.arguments import check_whole, is_number, is_whole, unfit
 from mmdb.errors import ArchitectureError, InvalidHyperparameter, InvalidOption
 from mmdb.messages import show
 from mmdb.train.values.feature_spec import CHOICES, STORAGES, Frozen
@@ -198,7 +198,7 @@ def parse_feature_options(given: Any) -> FeatureOptions:
     given = {} if given is None else given
     known = tuple(FeatureOptions.__dataclass_fields__)
     if not isinstance(given, Mapping):
-        raise InvalidOption(f"options.features is {show(given)}.", hint="It is an object.")
+        raise unfit("options.features", given, "It is an object.")
     for key in given:
         if key not in known:
             raise InvalidOption(
@@ -206,9 +206,7 @@ def parse_feature_options(given: Any) -> FeatureOptions:
             )
     storage = given.get("storage", STORAGES[0])
     if storage not in STORAGES:
-        raise InvalidOption(
-            f"options.features.storage is {show(storage)}.", hint=f"Known: {', '.join(STORAGES)}."
-        )
+        raise unfit("options.features.storage", storage, f"Known: {', '.join(STORAGES)}.")
     choice = given.get("choice")
     if choice is not None and choice not in ASKED:
         raise InvalidOption(

@@ -8,14 +8,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from mmdb.arguments import unfit
 from mmdb.data.dataset import StoredDataset, find_dataset
 from mmdb.data.decoding import Decoding
 from mmdb.data.functions import find_factories
 from mmdb.db.connection import Connection
-from mmdb.errors import ArchitectureError, InvalidOption
+from mmdb.errors import ArchitectureError
 from mmdb.graph.ops.known_values import Inputs
 from mmdb.graph.spec.layer_form import traced
-from mmdb.messages import show
 from mmdb.store.models.model_rows import find_model
 from mmdb.store.parents import ParentGoal, take_parent
 from mmdb.train.compute.exact import neutral
@@ -135,9 +135,8 @@ def _inputs(given: Given | None) -> list[Inputs | None] | None:
         return [Inputs(kwargs=given)]
     if isinstance(given, tuple | list):
         return [Inputs(tuple(given))]
-    raise InvalidOption(
-        f"inputs is {show(given)}.",
-        hint="It is a tensor, a tuple of what the forward takes, or a mapping by name.",
+    raise unfit(
+        "inputs", given, "It is a tensor, a tuple of what the forward takes, or a mapping by name."
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mmdb.arguments import check_flag, check_whole, is_number
+from mmdb.arguments import check_flag, check_whole, is_number, unfit
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
 from mmdb.store.parents import Limits
@@ -56,10 +56,7 @@ def parse_warm_options(
     if raw is None:
         return WarmOptions()
     if not isinstance(raw, Mapping):
-        raise InvalidOption(
-            f"options.warm_start is {show(raw)}.",
-            hint='Such as {"threshold": 0.5, "lr_epochs": 2}.',
-        )
+        raise unfit("options.warm_start", raw, 'Such as {"threshold": 0.5, "lr_epochs": 2}.')
     if warm_start == OFF:
         raise InvalidOption(
             "options.warm_start is given, and warm_start is 'off'.",
@@ -105,7 +102,7 @@ def lr_scale(coverage: float) -> float:
 def _share(raw: Mapping[str, Any], key: str, prefix: str) -> float:
     value = raw.get(key, _SHARES[key])
     if not is_number(value, 0, 1):
-        raise InvalidOption(f"{prefix}{key} is {show(value)}.", hint="It is a number from 0 to 1.")
+        raise unfit(f"{prefix}{key}", value, "It is a number from 0 to 1.")
     return float(value)
 
 
@@ -113,7 +110,5 @@ def _shrink(value: Any, prefix: str) -> float | None:
     if value is None or (is_number(value) and value == 1):
         return None
     if not is_number(value, 0, 1) or value == 0:
-        raise InvalidOption(
-            f"{prefix}shrink is {show(value)}.", hint="It is a number above 0, up to 1."
-        )
+        raise unfit(f"{prefix}shrink", value, "It is a number above 0, up to 1.")
     return float(value)
