@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from mmdb.plan import equations
-from mmdb.plan.cost import Cluster, CostedWorkload, Link
+from mmdb.plan.cost import Cluster, Link
 from mmdb.plan.cost_columns import Columns, WorkerAllocations
 from mmdb.plan.equations import (
     Floats,
@@ -25,7 +25,7 @@ from mmdb.plan.equations import (
     way_s,
 )
 from mmdb.plan.step import LayerCost
-from mmdb.plan.strategies import Terms, fastest, live_bytes, reading, slowed, terms
+from mmdb.plan.strategies import CostInputs, Terms, fastest, live_bytes, reading, slowed, terms
 
 How = Literal["direct", "tree", "overlap"]
 #: Collective operations of a round beside its exchanges: two messages, each with its size first.
@@ -75,15 +75,7 @@ def _by_link_s(table: Columns, cluster: Cluster, members: int, per_node: int, ho
     return equations.overlapped_s(sizes, members, link, start_s, a_step)
 
 
-def data_parallel(
-    table: Columns,
-    allocations: WorkerAllocations,
-    cluster: Cluster,
-    load: CostedWorkload,
-    live: float,
-    group: int,
-    how: How = "direct",
-) -> Terms:
+def data_parallel(costs: CostInputs, group: int, how: How = "direct") -> Terms:
     """Return what groups of `group` workers take; allocations have at least as many.
 
       steps    = ceil((n_1 + ... + n_g) / batch)                 batch is the group's
@@ -100,6 +92,7 @@ def data_parallel(
     mmdb.train.parallel for rounds and messages.
     Memory: one candidate's with its batch, its gradients once more, and those that arrive.
     """
+    table, allocations, cluster, load, live = costs
     parts, epochs = table.partitions, table.epochs
     size = min(group, parts)
     per_node = int(allocations.per_node.max())
@@ -168,15 +161,7 @@ def _bound_s(
     return np.asarray(np.maximum(float(chain.max()), shared) * fastest(cluster))
 
 
-def parameter_server(
-    table: Columns,
-    allocations: WorkerAllocations,
-    cluster: Cluster,
-    load: CostedWorkload,
-    servers: int,
-    *,
-    asynchronous: bool = False,
-) -> Terms:
+def parameter_server(costs: CostInputs, servers: int, *, asynchronous: bool = False) -> Terms:
     """Return what training through `servers` parameter servers takes.
 
       synchronous    T = sum_c E * ceil(N / batch) * (a0 + a1 * batch / W + exchange)
@@ -187,6 +172,7 @@ def parameter_server(
     Source: `equations.synchronous_s`.
     Memory of a worker: one candidate's; the servers hold its state.
     """
+    table, allocations, cluster, load, _ = costs
     count = table.epochs * np.ceil(table.rows.sum() / table.batch_size)
     factor = slowed(cluster, allocations, int(allocations.workers.max()))
     compute, wire = np.zeros(len(allocations)), np.zeros(len(allocations))
@@ -235,14 +221,7 @@ def stage_seconds(
     return compute.tolist(), ways, weights.tolist()
 
 
-def pipeline(
-    table: Columns,
-    allocations: WorkerAllocations,
-    cluster: Cluster,
-    load: CostedWorkload,
-    stages: int,
-    micro_batches: int,
-) -> Terms:
+def pipeline(costs: CostInputs, stages: int, micro_batches: int) -> Terms:
     """Return what pipelines of `stages` workers take; every candidate has as many layers.
 
       t_k   = a0 * (its part of the layers) + a1 * (its part of the seconds) * rows + way to next
@@ -255,6 +234,7 @@ def pipeline(
     Memory of the fullest stage: its part of the state, and its layers' activations of the whole
     batch.
     """
+    table, allocations, cluster, load, _ = costs
     link = cluster.local if stages <= int(allocations.per_node.max()) else cluster.link
     count = table.epochs * np.ceil(table.rows.sum() / table.batch_size)
     step, alone, memory = [], [], []

@@ -38,6 +38,7 @@ from mmdb.plan.search_space import (
     why_not,
 )
 from mmdb.plan.simulation import SimulationResult, mean_of
+from mmdb.plan.strategies import CostInputs
 
 Objective = Literal["time", "worker_hours"]
 #: Ways that are simulated, at most; and of the best of those, how many once more, and how closely:
@@ -235,9 +236,8 @@ def _simulate_sample(choice: _Variant, cluster: Cluster, live: float, hops: int)
         return _Simulated(seconds=max(trace.makespan_s, choice.bound_s), trace=trace)
     table = columns(part.load, part.cluster, knobs.batch_size)
     allocations = allocations_of(part.cluster, np.array([part.counts]))
-    terms = scheduled(
-        block.strategy, table, allocations, part.cluster, part.load, live, knobs.group
-    )
+    costs = CostInputs(table, allocations, part.cluster, part.load, live)
+    terms = scheduled(block.strategy, costs, knobs.group)
     ratio = trace.makespan_s / float(terms.seconds[0])
     return _Simulated(seconds=max(choice.seconds * ratio, choice.bound_s), trace=None)
 

@@ -31,7 +31,7 @@ from mmdb.plan.group_strategies import (
     round_steps,
 )
 from mmdb.plan.simulation import HopSeconds, SimulationResult, run
-from mmdb.plan.strategies import Terms, model_average, mop, task
+from mmdb.plan.strategies import CostInputs, Terms, model_average, mop, task
 from mmdb.train.schedule import Placement, Policy, Workload
 from mmdb.train.schedule.portfolio import candidates_of
 
@@ -105,15 +105,16 @@ def _of_kind(
     most = max(useful_workers(kind, load), len(exclusive(cluster, load)))
     wanted = None if workers is None else min(workers, most)
     allocations = worker_allocations(cluster, load, wanted, most)
+    costs = CostInputs(table, allocations, cluster, load, live)
 
     def block(
-        allocations: WorkerAllocations, terms: Terms, policies: tuple[str | None, ...] = (None,)
+        costs: CostInputs, terms: Terms, policies: tuple[str | None, ...] = (None,)
     ) -> StrategyBlock:
         return StrategyBlock(
             strategy=kind,
             load=load,
             table=table,
-            allocations=allocations,
+            allocations=costs.allocations,
             terms=terms,
             batch_size=batch,
             policies=policies,
@@ -121,54 +122,40 @@ def _of_kind(
 
     if kind in ("mop", "task", "model_average"):
         policies = policies_of(load) if kind == "mop" else (None,)
-        yield block(allocations, scheduled(kind, table, allocations, cluster, load, live), policies)
+        yield block(costs, scheduled(kind, costs), policies)
     elif kind in HOW:
         for size in GROUPS if group is None else (group,):
             if 1 < size <= table.partitions:
-                for some in _of_one_link(allocations, size):
-                    yield block(some, scheduled(kind, table, some, cluster, load, live, size))
+                for some in _of_one_link(costs, size):
+                    yield block(some, scheduled(kind, some, size))
     elif kind in ("parameter_server", "parameter_server_async"):
-        some = allocations.only(allocations.workers > 1)
+        some = costs.only(allocations.workers > 1)
         late = kind == "parameter_server_async"
         for count in {min(servers, len(cluster.nodes)) for servers in SERVERS}:
-            if len(some):
-                terms = parameter_server(table, some, cluster, load, count, asynchronous=late)
+            if len(some.allocations):
+                terms = parameter_server(some, count, asynchronous=late)
                 yield block(some, terms)
     else:
         fewest = min(map(len, table.layers))
         for size in STAGES if group is None else (group,):
-            for some in _of_one_link(allocations, size) if size <= fewest else ():
+            for some in _of_one_link(costs, size) if size <= fewest else ():
                 for micro in (1,) if kind == "partitioned" else MICRO_BATCHES:
-                    piped = pipeline(table, some, cluster, load, size, micro)
+                    piped = pipeline(some, size, micro)
                     yield block(some, piped)
 
 
-def _of_one_link(allocations: WorkerAllocations, size: int) -> Iterator[WorkerAllocations]:
+def _of_one_link(costs: CostInputs, size: int) -> Iterator[CostInputs]:
     """Yield the allocations with room for a group on one node, and those with room on several."""
-    enough, fits = allocations.workers >= size, allocations.per_node >= size
+    enough, fits = costs.allocations.workers >= size, costs.allocations.per_node >= size
     for chosen in (enough & fits, enough & ~fits):
         if chosen.any():
-            yield allocations.only(chosen)
+            yield costs.only(chosen)
 
 
-def scheduled(
-    kind: StrategyName,
-    table: Columns,
-    allocations: WorkerAllocations,
-    cluster: Cluster,
-    load: CostedWorkload,
-    live: float,
-    group: int = 1,
-) -> Terms:
+def scheduled(kind: StrategyName, costs: CostInputs, group: int = 1) -> Terms:
     """Return the formula's terms of a strategy whose hops the scheduler decides on."""
-    some = (table, allocations, cluster, load, live)
-    if kind == "mop":
-        return mop(*some)
-    if kind == "task":
-        return task(*some)
-    if kind == "model_average":
-        return model_average(*some)
-    return data_parallel(*some, group, HOW[kind])
+    alone = {"mop": mop, "task": task, "model_average": model_average}
+    return alone[kind](costs) if kind in alone else data_parallel(costs, group, HOW[kind])
 
 
 def policies_of(load: CostedWorkload) -> tuple[str, ...]:

@@ -6,8 +6,10 @@ Each is what it takes by its formula, at least and about, and its memory.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from mmdb.plan.cost import Cluster, CostedWorkload
 from mmdb.plan.cost_columns import Columns, WorkerAllocations, exclusive, slow
@@ -31,6 +33,20 @@ class Terms:
     servers: int = 0
     micro_batches: int = 1
     why_not: str = ""
+
+
+class CostInputs(NamedTuple):
+    """What a strategy's formula is computed of."""
+
+    table: Columns
+    allocations: WorkerAllocations
+    cluster: Cluster
+    load: CostedWorkload
+    live: float  # bytes of live states that a worker keeps, at most
+
+    def only(self, chosen: npt.NDArray[np.bool_]) -> CostInputs:
+        """Return what there is of the allocations for which `chosen`, (K,), is true."""
+        return self._replace(allocations=self.allocations.only(chosen))
 
 
 def terms(
@@ -147,13 +163,7 @@ def left_an_epoch(table: Columns, allocations: WorkerAllocations, load: CostedWo
     return np.where(slack_s < 2 * float(chain.mean()) / table.epochs, table.partitions - 1.0, 0.0)
 
 
-def mop(
-    table: Columns,
-    allocations: WorkerAllocations,
-    cluster: Cluster,
-    load: CostedWorkload,
-    live: float,
-) -> Terms:
+def mop(costs: CostInputs) -> Terms:
     """Return what Model Hopper Parallelism takes.
 
         q_c   = E * (sum_p train(c, p) + P * leave + durable + validate) + begin
@@ -167,10 +177,8 @@ def mop(
     publishes every state.
     Source: Cerebro, PVLDB 13(11) 2020, section 3; the bound is that of mmdb.train.schedule.bound.
     Memory: the state and batch of one candidate, and the states that a worker keeps live.
-
-    Args:
-        live: bytes of live states that a worker keeps, at most.
     """
+    table, allocations, cluster, load, live = costs
     chain = chain_s(table)
     moves = moves_an_epoch(table, allocations, load) * table.epochs
     moved_s = table.publish_s + table.take_s
@@ -207,13 +215,7 @@ def _useful_s(table: Columns) -> float:
     return table.epochs * float((table.train_epoch_s + table.validate_s).sum())
 
 
-def task(
-    table: Columns,
-    allocations: WorkerAllocations,
-    cluster: Cluster,
-    load: CostedWorkload,
-    live: float,
-) -> Terms:
+def task(costs: CostInputs) -> Terms:
     """Return what task parallelism takes.
 
         q_c   = as for `mop`; states never move
@@ -223,6 +225,7 @@ def task(
     Where partitions lie on nodes of their own, no worker finds them all: it cannot be done.
     Source: Graham, SIAM J. Appl. Math. 17(2) 1969. Memory: as for `mop`.
     """
+    table, allocations, cluster, load, live = costs
     chain = chain_s(table)
     read_s, once = reading(table, allocations, load)
     factor = slowed(cluster, allocations, min(table.candidates, int(allocations.workers.max())))
@@ -247,13 +250,7 @@ def task(
     )
 
 
-def model_average(
-    table: Columns,
-    allocations: WorkerAllocations,
-    cluster: Cluster,
-    load: CostedWorkload,
-    live: float,
-) -> Terms:
+def model_average(costs: CostInputs) -> Terms:
     """Return what model averaging takes.
 
       hop(c, p) = take + train(c, p) + leave + publish          (epoch 0: begin instead of take)
@@ -267,6 +264,7 @@ def model_average(
     Source: McDonald, Hall and Mann, NAACL 2010 (the method); mmdb.train.hops.runner does it.
     Memory: one candidate's, or while merging one state and a sum of twice its size.
     """
+    table, allocations, cluster, load, live = costs
     parts, epochs = table.partitions, table.epochs
     take = np.minimum(table.take_s, table.begin_s)
     around = take + table.leave_s + table.publish_s
