@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Collection, Iterable
 from typing import TypeGuard
 
 from mmdb.errors import InvalidOption
@@ -34,6 +35,19 @@ def is_number(value: object, least: float = -_LARGEST, most: float = _LARGEST) -
 def unfit(name: str, value: object, hint: str) -> InvalidOption:
     """Return the error that says of an argument or option what it is, and what it can be."""
     return InvalidOption(f"{name} is {show(value)}.", hint=hint)
+
+
+def check_known(given: Iterable[object], known: Collection[str], says: str) -> None:
+    """Refuse what is none of the known names.
+
+    Args:
+        says: how the error begins, before the name: "A run has no option".
+    Raises:
+        InvalidOption
+    """
+    for name in given:
+        if name not in known:
+            raise InvalidOption(f"{says} {show(name)}.", hint=f"Known: {', '.join(known)}.")
 
 
 def check_whole(value: object, name: str, least: int, most: int) -> int:

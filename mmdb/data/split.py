@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from blake3 import blake3
 
-from mmdb.arguments import is_number, unfit
+from mmdb.arguments import check_known, is_number, unfit
 from mmdb.errors import DataError, InvalidOption, NullValues, TooFewRows
 from mmdb.messages import show
 
@@ -152,11 +152,7 @@ def parse_split(
     Raises:
         InvalidOption
     """
-    for key in given:
-        if key not in ("by", "column", "validation", "test"):
-            raise InvalidOption(
-                f"Option split has no {show(key)}.", hint="Known: by, column, validation, test."
-            )
+    check_known(given, ("by", "column", "validation", "test"), "Option split has no")
     by, column = given.get("by", "random"), given.get("column")
     if by not in _WAYS:
         raise unfit("Option split.by", by, f"Known: {', '.join(_WAYS)}.")

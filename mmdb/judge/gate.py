@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mmdb.arguments import is_number, unfit
+from mmdb.arguments import check_known, is_number, unfit
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
 
@@ -27,11 +27,7 @@ class Gate:
             InvalidOption
         """
         known = ("metric", "at_least", "significance")
-        for name in given or {}:
-            if name not in known:
-                raise InvalidOption(
-                    f"A gate has no {show(name)}.", hint=f"Known: {', '.join(known)}."
-                )
+        check_known(given or {}, known, "A gate has no")
         gate = cls(**dict(given or {}))
         if gate.metric is not None and not isinstance(gate.metric, str):
             raise unfit("The gate's metric", gate.metric, "Name one.")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from mmdb.arguments import check_flag, is_number, is_whole, unfit
+from mmdb.arguments import check_flag, check_known, is_number, is_whole, unfit
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
 from mmdb.plan.cost import MOST_NODES, Cluster, ClusterNode, Link
@@ -45,7 +45,7 @@ def cluster_of(description: Mapping[str, Any], base: Cluster | None = None) -> C
     """
     if set(description) == {"cluster"}:
         description = _mapping("cluster", description["cluster"])
-    _know("cluster", description, _KNOWN)
+    check_known(description, _KNOWN, "The description of cluster knows no")
     base = base or Cluster(nodes=(ClusterNode(),))
     given: dict[str, Any] = {
         name: _number(name, description[name]) for name in _RATES if name in description
@@ -64,7 +64,7 @@ def _nodes(given: object, like: ClusterNode) -> tuple[ClusterNode, ...]:
     found: list[ClusterNode] = []
     for group in groups:
         one = _mapping("nodes", group)
-        _know("nodes", one, ("name", "count", *_NODE))
+        check_known(one, ("name", "count", *_NODE), "The description of nodes knows no")
         count = _whole("count of nodes", one.get("count", 1))
         if len(found) + count > MOST_NODES:
             raise InvalidOption(
@@ -102,7 +102,7 @@ def _node(where: str, given: Mapping[str, Any], like: ClusterNode) -> ClusterNod
 
 def _link(name: str, given: object, like: Link) -> Link:
     numbers = _mapping(name, given)
-    _know(name, numbers, ("latency_s", "bytes_per_s"))
+    check_known(numbers, ("latency_s", "bytes_per_s"), f"The description of {name} knows no")
     return replace(like, **{key: _number(f"{key} of {name}", x) for key, x in numbers.items()})
 
 
@@ -110,15 +110,6 @@ def _mapping(name: str, given: object) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
         raise unfit(name, given, "It is an object of names and values.")
     return given
-
-
-def _know(where: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
-    for name in given:
-        if name not in known:
-            raise InvalidOption(
-                f"The description of {where} knows no {show(name)}.",
-                hint=f"Known: {', '.join(known)}.",
-            )
 
 
 def _number(name: str, value: object) -> float:

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mmdb.arguments import is_number, is_whole, unfit
+from mmdb.arguments import check_known, is_number, is_whole, unfit
 from mmdb.errors import InvalidOption
-from mmdb.messages import show
 from mmdb.plan.cost import EXECUTED, StrategyName
 from mmdb.plan.ranking import KINDS, Objective
 
@@ -48,11 +47,7 @@ def plan_options(raw: Mapping[str, Any]) -> PlanOptions:
     Raises:
         InvalidOption: an unknown name, or a value of the wrong type.
     """
-    for name in raw:
-        if name not in KNOWN:
-            raise InvalidOption(
-                f"A plan has no option {show(name)}.", hint=f"Known: {', '.join(KNOWN)}."
-            )
+    check_known(raw, KNOWN, "A plan has no option")
     _check_numbers(raw)
     given: dict[str, Any] = {}
     if raw.get("cluster") is not None:
@@ -108,13 +103,8 @@ def _strategies(value: object) -> tuple[StrategyName, ...]:
     """Return strategies by name; "executed" stands for those that mmdb executes."""
     if value == "executed":
         return EXECUTED
-    found: list[StrategyName] = []
-    for name in _list("strategies", value):
-        if name not in KINDS:
-            raise InvalidOption(
-                f"There is no strategy {show(name)}.", hint=f"Known: {', '.join(KINDS)}."
-            )
-        found.append(name)
+    found: Sequence[StrategyName] = _list("strategies", value)
+    check_known(found, KINDS, "There is no strategy")
     return _distinct(found)
 
 

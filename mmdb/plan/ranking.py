@@ -13,9 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from mmdb.arguments import unfit
+from mmdb.arguments import check_known, unfit
 from mmdb.errors import InvalidOption
-from mmdb.messages import bytes_text, show
+from mmdb.messages import bytes_text
 from mmdb.plan.cost import (
     EXECUTED,
     PHASES,
@@ -302,8 +302,4 @@ def _check_options(
                 raise unfit(name, value, "From 1 on.")
     if objective not in ("time", "worker_hours"):
         raise unfit("objective", objective, "Known: time, worker_hours.")
-    for kind in kinds:
-        if kind not in KINDS:
-            raise InvalidOption(
-                f"There is no strategy {show(kind)}.", hint=f"Known: {', '.join(KINDS)}."
-            )
+    check_known(kinds, KINDS, "There is no strategy")

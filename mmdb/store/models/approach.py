@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypeVar, cast, get_args
 
-from mmdb.arguments import is_number, unfit
+from mmdb.arguments import check_known, is_number, unfit
 from mmdb.errors import InvalidOption
 
 Approach = Literal["snapshot", "update", "provenance"]
@@ -281,11 +281,7 @@ def parse_options(options: Mapping[str, Any]) -> ApproachOptions:
         InvalidOption: an unknown name, or a value that is no number from 0.
     """
     known = ("weights", "rates", "verify_replay_s")
-    for key in options:
-        if key not in known:
-            raise InvalidOption(
-                f"A save has no option {key!r}.", hint=f"Known: {', '.join(known)}."
-            )
+    check_known(options, known, "A save has no option")
     weights = _numbers("weights", options.get("weights", {}), _names(Weights))
     rates = _numbers("rates", options.get("rates", {}), _names(Rates))
     for name, value in rates.items():
@@ -317,11 +313,7 @@ def _names(kind: type[Weights] | type[Rates]) -> tuple[str, ...]:
 def _numbers(option: str, value: Any, known: tuple[str, ...]) -> dict[str, float]:
     if not isinstance(value, Mapping):
         raise unfit(f"options.{option}", value, f"It is an object of: {', '.join(known)}.")
-    for name in value:
-        if name not in known:
-            raise InvalidOption(
-                f"options.{option} has no {name!r}.", hint=f"Known: {', '.join(known)}."
-            )
+    check_known(value, known, f"options.{option} has no")
     return {name: _number(f"{option}.{name}", number) for name, number in value.items()}
 
 

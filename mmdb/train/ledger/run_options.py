@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mmdb.arguments import check_whole, is_number, is_whole, unfit
+from mmdb.arguments import check_known, check_whole, is_number, is_whole, unfit
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.errors import InvalidOption
@@ -138,9 +138,7 @@ def parse_run_options(raw: Mapping[str, Any], strategy: str) -> RunOptions:
     Raises:
         InvalidOption: an unknown option or value, or options that exclude each other.
     """
-    for key in raw:
-        if key not in KNOWN:
-            raise InvalidOption(f"A run has no option {key!r}.", hint=f"Known: {_listed(KNOWN)}.")
+    check_known(raw, KNOWN, "A run has no option")
     chosen = {key: _choice(raw, key) for key in CHOICES}
     strategies = _strategies(raw, strategy)
     group = raw.get("group")
@@ -232,20 +230,12 @@ def _strategies(raw: Mapping[str, Any], strategy: str) -> tuple[str, ...]:
         return SAME
     if not isinstance(given, list | tuple) or not given:
         raise unfit("options.strategies", given, "It is a list, and not empty.")
-    for name in given:
-        if name not in STRATEGIES:
-            raise InvalidOption(
-                f"options.strategies names {show(name)}.", hint=f"Known: {_listed(STRATEGIES)}."
-            )
+    check_known(given, STRATEGIES, "options.strategies names")
     return tuple(name for name in STRATEGIES if name in given)
 
 
 def _choice(raw: Mapping[str, Any], key: str) -> str:
     value = raw.get(key, CHOICES[key][0])
     if value not in CHOICES[key]:
-        raise unfit(f"options.{key}", value, f"Known: {_listed(CHOICES[key])}.")
+        raise unfit(f"options.{key}", value, f"Known: {', '.join(CHOICES[key])}.")
     return str(value)
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names)

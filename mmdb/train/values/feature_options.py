@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mmdb.arguments import check_whole, is_number, is_whole, unfit
+from mmdb.arguments import check_known, check_whole, is_number, is_whole, unfit
 from mmdb.errors import ArchitectureError, InvalidHyperparameter, InvalidOption
 from mmdb.messages import show
 from mmdb.train.values.feature_spec import CHOICES, STORAGES, Frozen
@@ -199,11 +199,7 @@ def parse_feature_options(given: Any) -> FeatureOptions:
     known = tuple(FeatureOptions.__dataclass_fields__)
     if not isinstance(given, Mapping):
         raise unfit("options.features", given, "It is an object.")
-    for key in given:
-        if key not in known:
-            raise InvalidOption(
-                f"options.features has no {key!r}.", hint=f"Known: {', '.join(known)}."
-            )
+    check_known(given, known, "options.features has no")
     storage = given.get("storage", STORAGES[0])
     if storage not in STORAGES:
         raise unfit("options.features.storage", storage, f"Known: {', '.join(STORAGES)}.")

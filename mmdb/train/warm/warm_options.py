@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mmdb.arguments import check_flag, check_whole, is_number, unfit
+from mmdb.arguments import check_flag, check_known, check_whole, is_number, unfit
 from mmdb.errors import InvalidOption
 from mmdb.messages import show
 from mmdb.store.parents import Limits
@@ -62,11 +62,7 @@ def parse_warm_options(
             "options.warm_start is given, and warm_start is 'off'.",
             hint="Pass warm_start => 'auto', or a model.",
         )
-    for key in raw:
-        if key not in _KNOWN:
-            raise InvalidOption(
-                f"A warm start has no option {show(key)}.", hint=f"Known: {', '.join(_KNOWN)}."
-            )
+    check_known(raw, _KNOWN, "A warm start has no option")
     within_run = check_flag(raw.get("within_run", False), f"{prefix}within_run")
     if within_run and warm_start != AUTO:
         raise InvalidOption(
