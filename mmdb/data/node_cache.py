@@ -48,7 +48,9 @@ def holds(key: bytes) -> bool:
         map(key)
     except NotCached:
         return False
-    _touch(directory(), key)
+    for name in ("x.npy", "x0.npy"):  # one file speaks for its partition
+        with suppress(FileNotFoundError):
+            os.utime(directory() / _name(key, name))
     return True
 
 
@@ -155,12 +157,6 @@ def clear() -> None:
     for path in directory().iterdir():
         if path.suffix in _SUFFIXES:  # what is unfinished its process moves or removes
             path.unlink(missing_ok=True)
-
-
-def _touch(folder: Path, key: bytes) -> None:
-    for name in ("x.npy", "x0.npy"):  # one file speaks for its partition
-        with suppress(FileNotFoundError):
-            os.utime(folder / _name(key, name))
 
 
 def _evict(folder: Path, kept: bytes) -> None:

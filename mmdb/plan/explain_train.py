@@ -21,7 +21,7 @@ from mmdb.plan.cluster import measured_cluster
 from mmdb.plan.cost import MOST_SLOTS, PHASES, Cluster, Estimate
 from mmdb.plan.estimates import chosen, estimates_of
 from mmdb.plan.hop_history import measured, own_first
-from mmdb.plan.machine_history import Observed, drifted, observed
+from mmdb.plan.machine_history import drifted, observed
 from mmdb.plan.notes import feature_notes, outcome_notes, progress_notes
 from mmdb.plan.plan_options import PlanOptions, plan_options
 from mmdb.plan.planned_run import PlannedRun, hops_like, paces_on, planned_run, steps_like, turns_on
@@ -244,8 +244,9 @@ def plan(
     seen = see(own)
     if seen.hop_s is None:  # no candidate of the run has done an epoch yet
         seen = see(hops)
-    here = _as_seen(here, seen)
     slowdown = seen.slowdown
+    nodes = tuple(replace(node, slowdown=slowdown) for node in here.nodes)
+    here = replace(here, nodes=nodes, gap_s=seen.gap_s, late_s=seen.late_s)
     like = measured([*own, *steps_like(connection, run, now)], slowdown, here.load_byte_s)
     missed: list[str] = []
     stamp = known.profile.stamp
@@ -304,12 +305,6 @@ def _machine(profile: MachineProfile, machine: Machine, options: PlanOptions) ->
     if options.cluster is None and options.workers is not None:
         slots = max(slots, min(options.workers, MOST_SLOTS))
     return measured_cluster(profile, (machine.node,), slots, machine)
-
-
-def _as_seen(cluster: Cluster, seen: Observed) -> Cluster:
-    """Return a cluster whose nodes are as their hops have shown them."""
-    nodes = tuple(replace(node, slowdown=seen.slowdown) for node in cluster.nodes)
-    return replace(cluster, nodes=nodes, gap_s=seen.gap_s, late_s=seen.late_s)
 
 
 def _kept(rows: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:

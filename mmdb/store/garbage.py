@@ -325,11 +325,7 @@ def gc_and_reclaim(
         merge(connection)  # before the first look: what only a log holds is in the file then
     before = used_bytes(connection)
     found = gc(connection, dry_run=dry_run, grace=grace)
-    if may_reclaim and _is_worth_it(found, before):
+    freed = sum(each.bytes or 0 for each in found if each.goes)
+    if may_reclaim and freed >= RECLAIM_SHARE * before:
         reclaim(connection)
     return GarbageReport(found=found, bytes_before=before, bytes_after=used_bytes(connection))
-
-
-def _is_worth_it(found: list[FoundGarbage], before: int) -> bool:
-    freed = sum(each.bytes or 0 for each in found if each.goes)
-    return freed >= RECLAIM_SHARE * before

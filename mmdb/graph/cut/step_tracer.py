@@ -186,7 +186,8 @@ class _StepTracer(TracerBase):
         replaced([*args, *kwargs.values()], _node)  # what is read off others is not taken back
         marks = self._marks()
         try:
-            _check_no_hooks(module)
+            if any(vars(module).get(name) for name in ("_forward_hooks", "_forward_pre_hooks")):
+                raise Untraceable("it has hooks")
             result = _run_forward(module, copy, args, kwargs)
             self._results.append((path, self._arg(result)))
             return result
@@ -329,12 +330,6 @@ def _run_encoder(encoder: nn.TransformerEncoder, x: object) -> object:
     for layer in encoder.layers:
         x = layer(x)
     return x if encoder.norm is None else encoder.norm(cast("Tensor", x))
-
-
-def _check_no_hooks(module: nn.Module) -> None:
-    names = ("_forward_hooks", "_forward_pre_hooks")
-    if any(vars(module).get(name) for name in names):
-        raise Untraceable("it has hooks")
 
 
 def _cannot_trace(path: str, exc: BaseException) -> CannotTraceSteps:

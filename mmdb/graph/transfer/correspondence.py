@@ -7,7 +7,7 @@ new layers, of positions) follow from the operations that have counterparts.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -45,15 +45,14 @@ class Correspondence:
     def __init__(
         self, child: Axes, parent: Axes, pairs: Iterable[tuple[Value, Value, int]]
     ) -> None:
-        self._of: dict[AxisSpace, AxisSpace] = {}
-        self.version = 0
         votes: defaultdict[AxisSpace, Counter[AxisSpace]] = defaultdict(Counter)
         uneven: list[tuple[AxisSpace, AxisSpace]] = []
         for one, other, weight in pairs:
             end = 2 if one in child.kernels else None
             for a, b in zip(child[one][:end], parent[other][:end], strict=False):
                 _vote(a, b, weight, votes, uneven)
-        self._elect(votes)
+        self._of = {space: counts.most_common(1)[0][0] for space, counts in votes.items()}
+        self.version = 0
         # What spaces of few parts show may tell the parts of others apart.
         for a, b in sorted(uneven, key=lambda pair: sum(len(parts_of(one)) for one in pair)):
             self._learn_parts(a, b)
@@ -171,10 +170,6 @@ class Correspondence:
         return 1.0 if set(known) & set(leaves(b)) else -1.0
 
     # -- votes --------------------------------------------------------------------
-
-    def _elect(self, votes: Mapping[AxisSpace, Counter[AxisSpace]]) -> None:
-        self._of = {space: counts.most_common(1)[0][0] for space, counts in votes.items()}
-        self.version += 1
 
     def _learn_parts(self, a: AxisSpace, b: AxisSpace) -> None:
         """Learn which parts of two spaces go together."""

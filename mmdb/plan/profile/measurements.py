@@ -290,19 +290,12 @@ def stamp_here(engine: str, now: datetime, device: str = "cpu") -> Stamp:
         node=platform.node(),
         cpu=str(found["cpu"]),
         capability=str(found["cpu_capability"]),
-        cores=_cores(),
+        cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         device=device,
     )
     versions = Versions(torch=str(found["torch"]), python=str(found["python"]), engine=engine)
     return Stamp(machine=machine, versions=versions, measured_at=now)
-
-
-def _cores() -> int:
-    """Return the processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def stale(stamp: Stamp, now: Stamp, *, max_age_days: float = MAX_AGE_DAYS) -> list[str]:

@@ -67,7 +67,7 @@ def new_folder(target: Path) -> Iterator[Path]:
         FileExists: `target` is there and is not an empty folder.
         FileNotWritten
     """
-    if os.path.lexists(target) and not _is_empty(target):
+    if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
         raise FileExists(f"{target} is there already.")
     with staging(target) as hidden:
         yield hidden
@@ -102,10 +102,6 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _is_empty(path: Path) -> bool:
-    return path.is_dir() and not any(path.iterdir())
 
 
 def _rename_new(hidden: Path, target: Path) -> None:

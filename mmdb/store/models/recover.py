@@ -156,7 +156,9 @@ class ModelReader:
         Raises:
             TensorNotFound, CorruptTensor
         """
-        _check_verify(verify)
+        if verify not in ("full", "sampled", "none"):
+            hint = "Choose full, sampled or none."
+            raise InvalidOption(f"There is no verify {verify!r}.", hint=hint)
         catalog = self.catalog(model)
         wanted = catalog.select(paths)
         read_these = read_whole if len(wanted) == len(catalog.select(None)) else read_tensors
@@ -341,11 +343,6 @@ def _row_end(model: SavedModel, entry: StoredEntry, lo: int, hi: int | None) -> 
             f"Tensor {entry.path!r} of model {model.reference} has {rows} rows, not {lo} to {end}."
         )
     return end
-
-
-def _check_verify(verify: str) -> None:
-    if verify not in ("full", "sampled", "none"):
-        raise InvalidOption(f"There is no verify {verify!r}.", hint="Choose full, sampled or none.")
 
 
 def _is_checked(verify: Verify, position: int) -> bool:

@@ -159,14 +159,10 @@ class RunJob:
         if assignment.hop.part == VALIDATION:
             return []
         progress, parts = self.schedule.progress, max(len(assignment.group), 1)
-        enough = self.run.workload.partitions - parts if self._keeps_epochs else 0
+        is_at_end = self.run.options.checkpoint == "epoch"  # alone they become durable
+        enough = self.run.workload.partitions - parts if is_at_end else 0
         pairs = zip(assignment.candidates, rows, strict=False)  # a merge has no row
         return [row for c, row in pairs if len(progress[c].visited) >= enough]
-
-    @property
-    def _keeps_epochs(self) -> bool:
-        """Whether states become durable at the end of an epoch alone."""
-        return self.run.options.checkpoint == "epoch"
 
     # -- events ----------------------------------------------------------------
 

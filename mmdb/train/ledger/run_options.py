@@ -66,18 +66,14 @@ def fix_strategy(
     """
     (run,) = connection.rows(load("runs").find_standing, name=name)
     is_open = run["strategy"] == "auto" and run["taken"] is None
-    if run["was_started"] or _has_hops(connection, run["run_id"]):
+    by_hand = connection.rows(load("runs").count_run_hops, run_id=run["run_id"])
+    if run["was_started"] or by_hand[0]["hops"]:
         if is_open:
             record_choice(connection, run["run_id"], BY_HAND)
         return
     decision = decide(connection, name, workers) if decide else None
     if is_open:
         record_choice(connection, run["run_id"], decision or UNDECIDED)
-
-
-def _has_hops(connection: Connection, run_id: int) -> bool:
-    """Return whether hops were done by hand."""
-    return bool(connection.rows(load("runs").count_run_hops, run_id=run_id)[0]["hops"])
 
 
 #: Options with a few values, the default first.

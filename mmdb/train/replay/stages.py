@@ -39,7 +39,9 @@ class _Rank:
 
     def backward(self, portions: Sequence[Portion]) -> list[Tensor]:
         """Return the packed gradients of a step."""
-        _set_random(self.live.device, self._random)
+        devices = dict.fromkeys((CPU, self.live.device))
+        for device, state in zip(devices, self._random, strict=True):
+            set_generator(device, state)
         self._learner.backward(portions, self._total)
         self._random = _random(self.live.device)
         return self._gradients.pack()
@@ -105,11 +107,6 @@ def replay_group(
 def _random(device: torch.device) -> tuple[Tensor, ...]:
     """Return the states of the generators that a hop on a device draws from."""
     return tuple(generator_of(one) for one in dict.fromkeys((CPU, device)))
-
-
-def _set_random(device: torch.device, states: tuple[Tensor, ...]) -> None:
-    for one, state in zip(dict.fromkeys((CPU, device)), states, strict=True):
-        set_generator(one, state)
 
 
 #: Trains a live state for one hop, in place.

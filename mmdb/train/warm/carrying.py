@@ -63,10 +63,11 @@ def carry(
 
     def check(made: Mapping[str, Tensor]) -> str | None:
         try:
-            whole = ByName(_assembled(parent, tensors), parent.rows)
+            how = (parent.definition, parent.factories)
+            whole = assemble(*how, tensors, trainable={}, reference=parent.reference)
         except (ArchitectureError, StoreError) as error:
             return f"not verified: {parent.reference} cannot be built: {error.message}"
-        found = difference(child, whole, made, given, (flow, its_flow))
+        found = difference(child, ByName(whole, parent.rows), made, given, (flow, its_flow))
         return None if found is None else f"not verified: {found}"
 
     try:
@@ -188,13 +189,6 @@ def _built(definition: ModelDefinition | None, factories: Mapping[str, str]) -> 
         return build_empty(definition, factories)
     except ArchitectureError:  # a factory that cannot work without memory, or that is gone
         return build_filled(definition, factories, seed=0)
-
-
-def _assembled(parent: ParentForm, tensors: Mapping[str, Tensor]) -> nn.Module:
-    """Return the parent's module with its tensors; one that is not known cannot be run."""
-    return assemble(
-        parent.definition, parent.factories, tensors, trainable={}, reference=parent.reference
-    )
 
 
 def _are_alike(
