@@ -335,18 +335,9 @@ class Driver:
                     return True
                 if active.job.finished:
                     return False
-            if self._must_gather(active.job):
+            if self._pool.must_gather(active.job):
                 return False
         return False
-
-    def _must_gather(self, job: RunJob) -> bool:
-        """Return whether workers are to stay idle for a run that needs several at once.
-
-        Given to other runs one by one as they become idle, they would never be idle together.
-        """
-        wants = job.schedule.wants
-        waits = not job.schedule.finished and not job.schedule.running
-        return waits and len(self._pool.idle) < wants <= self._pool.usable
 
     # -- workers ---------------------------------------------------------------------
 

@@ -10,9 +10,7 @@ from dataclasses import replace
 from mmdb.db.citus import is_spread
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
-from mmdb.db.url import AnyConnection
 from mmdb.errors import (
-    CandidateStopped,
     ConnectionLost,
     MmdbError,
     NodeLost,
@@ -20,7 +18,6 @@ from mmdb.errors import (
     RanOnCoordinator,
     RunEnded,
 )
-from mmdb.train.drive.cleanup import forget_states
 from mmdb.train.drive.locked_connection import LockedConnection
 from mmdb.train.drive.logged_search import Effect, LoggedSearch, Started, last_goals
 from mmdb.train.drive.run_state import (
@@ -30,6 +27,7 @@ from mmdb.train.drive.run_state import (
     find_places,
     load_run,
     new_candidates,
+    note_failure,
     search_of,
 )
 from mmdb.train.ledger.run_options import Decide, fix_strategy
@@ -85,7 +83,15 @@ class RunJob:
                 hint="Train it where it comes from, or create a run here with "
                 "warm_start => 'NAME@VERSION', the model that came with it.",
             )
-        self._begin_watch()
+        watch.begin(
+            run.name,
+            strategy=run.workload.strategy,
+            metric=run.metric,
+            maximize=bool(run.maximize),
+            epochs=run.epochs,
+            visits=run.visits,
+            at=time.time(),
+        )
         self._search = LoggedSearch(control, run.run_id, search_of(run), log)
         known = last_goals(log)
         for member in run.members[: self._search.known]:
@@ -429,8 +435,7 @@ class RunJob:
             self._watch.failed(self.name, member.ordinal, member.error, time.time())
 
     def _close(self, ordinal: int, progress: TrainingProgress, error: MmdbError) -> None:
-        candidate_id = self.candidate_id(ordinal)
-        self._control.do(lambda c: _record_failure(c, candidate_id, error))
+        note_failure(self._control, self.candidate_id(ordinal), error)
         self._members[ordinal].error = error.message
         self._watch.failed(self.name, ordinal, error.message, time.time())
         self._carry_out(self._search.fail(ordinal, progress.epoch))
@@ -445,17 +450,6 @@ class RunJob:
         for member in self._members:
             if member.error is not None and member.ordinal not in self._search.failed:
                 self._carry_out(self._search.fail(member.ordinal, member.progress.epoch))
-
-    def _begin_watch(self) -> None:
-        self._watch.begin(
-            self.name,
-            strategy=self.run.workload.strategy,
-            metric=self.run.metric,
-            maximize=bool(self.run.maximize),
-            epochs=self.run.epochs,
-            visits=self.run.visits,
-            at=time.time(),
-        )
 
 
 def take_up(
@@ -485,18 +479,3 @@ def take_up(
     except BaseException:
         control.unlock(run_id)
         raise
-
-
-def _record_failure(connection: AnyConnection, candidate_id: int, error: MmdbError) -> None:
-    if isinstance(error, CandidateStopped):  # its end is recorded already
-        return
-    with connection.transaction():
-        connection.run(
-            _Q.add_candidate_event,
-            candidate_id=candidate_id,
-            event="failed",
-            sqlstate=error.sqlstate,
-            message=error.message,
-            trace=getattr(error, "trace", None) or None,
-        )
-        forget_states(connection, [candidate_id])

@@ -13,7 +13,9 @@ from mmdb.db import citus
 from mmdb.db.connection import Connection, Row
 from mmdb.db.queries import load
 from mmdb.db.totals import unseal
-from mmdb.errors import DatasetDropped
+from mmdb.db.url import AnyConnection
+from mmdb.errors import CandidateStopped, DatasetDropped, MmdbError
+from mmdb.train.drive.cleanup import forget_states
 from mmdb.train.hops.turn import ordinal_of, workload
 from mmdb.train.ledger.run_options import RunOptions, parse_run_options
 from mmdb.train.schedule import Placement, TrainingProgress, Workload
@@ -291,3 +293,17 @@ def note_event(
                 unseal(connection, run_id)
 
     control.do(note)
+
+
+def note_failure(control: LockedConnection, candidate_id: int, error: MmdbError) -> None:
+    """Record the error that ended a candidate, whose states nobody needs any more."""
+    row = {"candidate_id": candidate_id, "event": "failed", "sqlstate": error.sqlstate}
+    row |= {"message": error.message, "trace": getattr(error, "trace", None) or None}
+
+    def note(connection: AnyConnection) -> None:
+        with connection.transaction():
+            connection.run(_Q.add_candidate_event, **row)
+            forget_states(connection, [candidate_id])
+
+    if not isinstance(error, CandidateStopped):  # its end is recorded already
+        control.do(note)

@@ -231,6 +231,14 @@ class WorkerPool:
                 slot.is_cancelled = True
                 slot.thread.cancel()
 
+    def must_gather(self, job: RunJob) -> bool:
+        """Return whether workers are to stay idle for a run that needs several at once.
+
+        Given to other runs one by one as they become idle, they would never be idle together.
+        """
+        waits = not job.schedule.finished and not job.schedule.running
+        return waits and len(self.idle) < job.schedule.wants <= self.usable
+
     def meet(self, members: Sequence[str]) -> Sequence[WorkerGroup]:
         """Return the places of a group's members; the same as before where they stayed."""
         if self._rendezvous is None:
