@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pkgutil
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -130,3 +131,12 @@ def test_folders_of_train_do_not_import_each_other_in_a_circle() -> None:
 
 def test_what_the_gate_leaves_out_is_there() -> None:
     assert not [path for path in sorted(gate.PATHS) if not path.exists()]
+
+
+#: Names in Python of what the package has, as docstrings and comments point to it.
+NAMES = re.compile(r"`(mmdb(?:\.\w+){2,})`")
+
+
+def test_what_docstrings_point_to_is_there() -> None:
+    for name in sorted({name for file in FILES for name in NAMES.findall(file.read_text())}):
+        pkgutil.resolve_name(name)

@@ -1,8 +1,8 @@
 """Single operations of many shapes: what is measured, and what each of them does.
 
-Their amounts are those that `mmdb.plan.step.rules` counts, so that what they take is learned in
+Their amounts are those that `mmdb.plan.step` counts, so that what they take is learned in
 the terms in which a model's operations are asked for. Shapes are drawn once, by a fixed seed; a
-case is known by its number. Whoever changes a case raises METHOD in `stamp.py`.
+case is known by its number. Whoever changes a case raises METHOD in `measurements.py`.
 """
 
 from __future__ import annotations

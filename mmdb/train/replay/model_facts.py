@@ -42,7 +42,7 @@ def about_module(
     dataset: str | None,
     metrics: Mapping[str, float],
 ) -> About:
-    """Return what to record of a module, or of a state dict; see `mmdb.zoo.Zoo.save`.
+    """Return what to record of a module, or of a state dict; see `mmdb.api.Database.save`.
 
     Raises:
         ModuleMismatch: the architecture builds other tensors than the module has.

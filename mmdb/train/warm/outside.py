@@ -42,7 +42,7 @@ def warm_start(
     options: WarmOptions,
     seed: int,
 ) -> Transferred:
-    """Copy a parent's tensors into a module, in place; see `mmdb.zoo.Zoo.warm_start`."""
+    """Copy a parent's tensors into a module, in place; see `mmdb.api.Database.warm_start`."""
     check_fillable(module)
     module_inputs = _inputs(inputs)
     found = None if dataset is None else find_dataset(connection, dataset)
