@@ -66,8 +66,8 @@ def fix_strategy(
     """
     (run,) = connection.rows(load("runs").find_standing, name=name)
     is_open = run["strategy"] == "auto" and run["taken"] is None
-    by_hand = connection.rows(load("runs").count_run_hops, run_id=run["run_id"])
-    if run["was_started"] or by_hand[0]["hops"]:
+    count = load("runs").count_run_hops  # of hops that were done by hand
+    if run["was_started"] or connection.rows(count, run_id=run["run_id"])[0]["hops"]:
         if is_open:
             record_choice(connection, run["run_id"], BY_HAND)
         return
