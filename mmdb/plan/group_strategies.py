@@ -33,7 +33,7 @@ MESSAGES = 4
 
 
 def round_steps(rows: Sequence[int], batch_size: Number) -> Floats:
-    """Return the steps of a round over partitions of so many rows; see parallel.plan."""
+    """Return the steps of a round over partitions of so many rows; see `portion_sizes`."""
     if len(rows) == 1:
         return steps(rows[0], batch_size)
     return np.asarray(np.ceil(sum(rows) / np.asarray(batch_size)))
@@ -89,7 +89,7 @@ def data_parallel(costs: CostInputs, group: int, how: How = "direct") -> Terms:
     exchanges and those that overlap with the backward pass are what-ifs. With fewer groups than
     candidates it is the hybrid: groups of g workers through which candidates hop.
     Source: DDP, PVLDB 13(12) 2020, and Galvatron, PVLDB 16(3) 2022, for the shape of a step;
-    mmdb.train.parallel for rounds and messages.
+    `mmdb.train.group.group_pass` for rounds and messages.
     Memory: one candidate's with its batch, its gradients once more, and those that arrive.
     """
     table, allocations, cluster, load, live = costs

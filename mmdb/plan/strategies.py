@@ -175,7 +175,8 @@ def mop(costs: CostInputs) -> Terms:
     worker adds `publish` and `take`: at each hop where nodes hold their own partitions or the
     policy rotates, and once an epoch where one node holds all (affinity). Near its end a run
     publishes every state.
-    Source: Cerebro, PVLDB 13(11) 2020, section 3; the bound is that of mmdb.train.schedule.bound.
+    Source: Cerebro, PVLDB 13(11) 2020, section 3; the bound is that of
+    `mmdb.train.schedule.simulate.lower_bound`.
     Memory: the state and batch of one candidate, and the states that a worker keeps live.
     """
     table, allocations, cluster, load, live = costs
