@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from mmdb.api.argument_types import names_wrong_types
 from mmdb.api.judging import JudgingCalls
 from mmdb.api.model_exchange import ExchangeCalls
 from mmdb.api.model_registry import RegistryCalls
@@ -16,7 +15,8 @@ from mmdb.api.retraining import RetrainingCalls
 from mmdb.api.run import Run
 from mmdb.api.saved_models import ModelCalls
 from mmdb.api.schedules import ScheduleCalls
-from mmdb.arguments import check_whole, unfit
+from mmdb.argument_types import methods_name_wrong_types, names_wrong_types
+from mmdb.arguments import check_whole
 from mmdb.data import refresh, registration
 from mmdb.data.functions import register_function
 from mmdb.data.names import check_name, found_run
@@ -37,6 +37,7 @@ from mmdb.store.stored_features import drop_features
 from mmdb.train.drive import run_requests
 
 
+@names_wrong_types
 def connect(url: str, *, reads: Sequence[str] = ()) -> Database:
     """Open a database that has mmdb; a DuckDB file is made, and given mmdb, as needed.
 
@@ -64,7 +65,7 @@ def connect(url: str, *, reads: Sequence[str] = ()) -> Database:
     return Database(connection, backend, source)
 
 
-@names_wrong_types
+@methods_name_wrong_types
 class Database(
     ModelCalls,
     RegistryCalls,
@@ -125,8 +126,6 @@ class Database(
         Raises:
             InvalidOption: the statement is no text. DatabaseFailed, and others as the engine says
         """
-        if not isinstance(statement, str):
-            raise unfit("The statement", statement, "Pass SQL, a text.")
         return self.connection.select(statement, parameters)
 
     def create_dataset(

@@ -8,7 +8,7 @@ from typing import Any
 
 from mmdb.api.calls import Calls
 from mmdb.db.connection import Row
-from mmdb.server.arguments import json_text
+from mmdb.server.arguments import as_json, json_text
 
 Metric = str | Mapping[str, Any]
 
@@ -242,4 +242,5 @@ def _metrics(metrics: Metric | Sequence[Metric] | None) -> str | None:
     """Return metrics as JSON; one by itself is no list of its letters, or of its keys."""
     if metrics is None:
         return None
-    return json.dumps([metrics] if isinstance(metrics, str | Mapping) else list(metrics))
+    listed = [metrics] if isinstance(metrics, str | Mapping) else list(metrics)
+    return as_json(listed, "metrics")

@@ -238,13 +238,24 @@ class ExchangeCalls(Calls):
             ConnectionLost: call again; what has arrived is not sent again.
             CorruptTensor, NotReplayable
         """
-        from mmdb.store.sync.push_pull import push
+        from mmdb.store.sync.push_pull import CopyOptions, push
+        from mmdb.train.replay.recipe_replay import recover_module
 
         return push(
             self.connection,
             model,
             to=to,
-            **_arguments(name, version, aliases, data, weights, verify, all_versions, on_progress),
+            options=CopyOptions(
+                name=name,
+                version=version,
+                aliases=aliases,
+                data=data,
+                weights=weights,
+                verify=verify,
+            ),
+            all_versions=all_versions,
+            replay=recover_module,
+            on_progress=on_progress,
         )
 
     def pull(
@@ -262,34 +273,22 @@ class ExchangeCalls(Calls):
         on_progress: _Report | None = None,
     ) -> CopyReport:
         """Copy a model out of the database of a URL; see `push`."""
-        from mmdb.store.sync.push_pull import pull
+        from mmdb.store.sync.push_pull import CopyOptions, pull
+        from mmdb.train.replay.recipe_replay import recover_module
 
         return pull(
             self.connection,
             model,
             from_=from_,
-            **_arguments(name, version, aliases, data, weights, verify, all_versions, on_progress),
+            options=CopyOptions(
+                name=name,
+                version=version,
+                aliases=aliases,
+                data=data,
+                weights=weights,
+                verify=verify,
+            ),
+            all_versions=all_versions,
+            replay=recover_module,
+            on_progress=on_progress,
         )
-
-
-def _arguments(
-    name: str | None,
-    version: Literal["next"] | None,
-    aliases: bool,
-    data: bool,
-    weights: _Weights,
-    verify: Verify,
-    all_versions: bool,
-    on_progress: _Report | None,
-) -> dict[str, Any]:
-    from mmdb.store.sync.push_pull import CopyOptions
-    from mmdb.train.replay.recipe_replay import recover_module
-
-    return {
-        "options": CopyOptions(
-            name=name, version=version, aliases=aliases, data=data, weights=weights, verify=verify
-        ),
-        "all_versions": all_versions,
-        "replay": recover_module,
-        "on_progress": on_progress,
-    }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmdb.api.argument_types import names_wrong_types
+from mmdb.argument_types import methods_name_wrong_types
 from mmdb.db.connection import Row
 from mmdb.db.queries import load
 from mmdb.errors import MmdbWarning, NothingLearned
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _Q = load("api")
 
 
-@names_wrong_types
+@methods_name_wrong_types
 @dataclass(frozen=True)
 class Run:
     """A run of a database."""

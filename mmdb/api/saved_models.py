@@ -8,8 +8,8 @@ from functools import cached_property
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from mmdb.api.argument_types import names_wrong_types
 from mmdb.api.calls import Calls
+from mmdb.argument_types import methods_name_wrong_types
 from mmdb.data.names import check_name
 from mmdb.db.connection import OneSession, Source
 from mmdb.errors import InvalidOption, TensorNotFound
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _GROUPED_MODELS = 16
 
 
-@names_wrong_types
+@methods_name_wrong_types
 @dataclass(frozen=True)
 class Model:
     """A saved model."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from mmdb.argument_types import names_wrong_types
 from mmdb.data.arrays import Inputs
 from mmdb.data.decoding import Decoding
 from mmdb.data.inputs import rows_input
@@ -68,6 +69,7 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date | time) else value
 
 
+@names_wrong_types
 def read_transforms(source: str | os.PathLike[str]) -> ExportedTransforms:
     """Return the transforms of an exported model: of its folder, mmdb.json or safetensors file.
 

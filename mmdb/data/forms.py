@@ -31,7 +31,7 @@ def put_form(connection: Connection, form: Mapping[str, Any]) -> int:
     decoding = Decoding.from_json(form)
     own = blake3(decoding.canonical_json()).digest()
     for digest in (bytes.fromhex(form["content_hash"]), own):
-        for found in connection.rows(_S.find_same_dataset, content_hash=digest):
+        for found in connection.rows(_S.find_same_dataset, content_hash=digest, query_text=""):
             if find_decoding(connection, found["dataset_id"]) == decoding:
                 return int(found["dataset_id"])
     row = {name: form[name] for name in ("name", "row_count", "created")}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from mmdb.data.query.names import fold
 from mmdb.db.connection import Connection
 from mmdb.db.queries import quote_name, quote_text
 from mmdb.errors import UnknownColumn
@@ -47,16 +49,16 @@ def rows_to_read(
     Raises:
         UnknownColumn
     """
-    column = grows or before.get("grows")
+    column, last = grows or before.get("grows"), before.get("grows") or ""
     if column is None:
         return RowsToRead(select)
-    name = quote_name(column)
-    if column not in dict(connection.columns(select)):
+    name, folded = quote_name(column), partial(fold, engine=connection.engine, is_quoted=True)
+    if folded(column) not in {folded(one) for one, _ in connection.columns(select)}:
         if grows is None:
             return RowsToRead(select)
         raise UnknownColumn(f"The query returns no column {column!r} that could grow.")
-    since = before.get("until") if before.get("grows") == grows else None
-    is_key, bounds = list(keys) == [column], []
+    since = before.get("until") if grows and folded(last) == folded(grows) else None
+    is_key, bounds = [folded(key) for key in keys] == [folded(column)], []
     if since is not None:
         bounds.append(f"{name} {'>' if is_key else '>='} {quote_text(since)}")
     until = _greatest(connection, _where(select, name, bounds), name)

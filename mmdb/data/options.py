@@ -49,8 +49,9 @@ class Options:
     @property
     def named(self) -> set[str]:
         """The names of columns that options speak of."""
-        lists = (self.labels, self.transforms, self.roles, self.tokenize, *self.inputs.values())
-        return {name for names in lists for name in names} | {str(self.split.get("column"))}
+        split = [str(column)] if (column := self.split.get("column")) else []
+        more = (self.roles, self.tokenize, *self.inputs.values(), split)
+        return {name for names in (self.labels, self.transforms, *more) for name in names}
 
     @classmethod
     def parse(cls, options: Mapping[str, object] | None) -> Options:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,9 +18,10 @@ from mmdb.data.keys import with_keys
 from mmdb.data.names import check_name
 from mmdb.data.options import Options
 from mmdb.data.packing import ordered_select, split_field
-from mmdb.data.parts import steps_of, with_parts
+from mmdb.data.parts import Columns, steps_of, with_parts
 from mmdb.data.pictures import with_pictures
 from mmdb.data.query import SourceColumn, analyse
+from mmdb.data.query.names import fold
 from mmdb.data.roles import plan_request
 from mmdb.data.split import Split, parse_split
 from mmdb.data.tokenize import Encoder
@@ -199,8 +200,8 @@ def prepare(
     tokenizers = functions.with_targets(connection, options.tokenize, label)
     analysis = analyse(query, connection.engine, connection)
     with connection.snapshot():
-        written = connection.columns(analysis.select)
-        wanted = dict.fromkeys([label, *options.named])
+        wanted = dict.fromkeys([label, *sorted(options.named)])
+        written = _spelled(connection, analysis.select, wanted)
         select, columns = with_parts(connection, analysis.select, written, wanted)
     if keys is None:
         options = with_keys(connection, query, select, columns, label, options, say)
@@ -221,6 +222,15 @@ def prepare(
             )
         ],
     )
+
+
+def _spelled(connection: Connection, select: str, wanted: Iterable[str]) -> Columns:
+    """Return a query's columns; DuckDB tells no cases apart: a name is as the caller spells it."""
+    columns, folded = connection.columns(select), {}
+    if connection.engine == "duckdb":
+        folded = {fold(name, "duckdb"): name for name in wanted}
+        folded |= {fold(name, "duckdb"): name for name, _ in columns if name in wanted}
+    return [(folded.get(fold(name, "duckdb"), name), kind) for name, kind in columns]
 
 
 def register(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from functools import partial
+from json import dumps
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +19,8 @@ from sqlalchemy import (
     ColumnElement,
     Engine,
     ScalarSelect,
+    Text,
+    UnaryExpression,
     cast,
     create_engine,
     event,
@@ -24,6 +28,7 @@ from sqlalchemy import (
     inspect,
     literal_column,
     pool,
+    type_coerce,
     types,
 )
 from sqlalchemy.dialects import registry
@@ -98,11 +103,21 @@ class _Numeric(types.Numeric[Any]):
         return lambda value: None if value is None else kind(str(value))
 
 
+#: Finds the zeros outside of strings, and has the strings as its group.
+_ZEROS = r'("(?:\\.|[^"\\])*")|\.0\b'
+
+
 def _normal_form(json: ColumnElement[Any]) -> ColumnElement[Any]:
     """Return the text that equal JSON has: keys in order, no spaces, 1.0 written as 1."""
-    zeros_outside_strings = r"""'("(?:\\.|[^"\\])*")|\.0\b', '\1', 'g'"""
-    replaced: ColumnElement[str] = literal_column(zeros_outside_strings)
-    return func.regexp_replace(func.json_normalize(cast(json, JSONB)), replaced)
+    replaced: ColumnElement[str] = literal_column(rf"'{_ZEROS}', '\1', 'g'")
+    return func.regexp_replace(func.json_normalize(type_coerce(cast(json, JSONB), Text)), replaced)
+
+
+def _normal_text(json: Any) -> str:
+    """Return the text of `_normal_form`: what stands in tuples comes to no `bind_expression`."""
+    return re.sub(
+        _ZEROS, r"\1", dumps(json, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    )
 
 
 def _is_json(side: Any) -> bool:
@@ -110,7 +125,8 @@ def _is_json(side: Any) -> bool:
 
 
 def _comparable(side: ColumnElement[Any]) -> ColumnElement[Any]:
-    is_normal = isinstance(side, (BindParameter, ScalarSelect)) or not _is_json(side)
+    apart = (BindParameter, ScalarSelect, UnaryExpression)  # which see to it, or hold what does
+    is_normal = isinstance(side, apart) or not _is_json(side)
     return side if is_normal else _normal_form(side)
 
 
@@ -139,7 +155,7 @@ class Compiler(PGCompiler):
     """Where DuckDB's SQL means another thing than PostgreSQL's."""
 
     def visit_binary(self, binary: Any, *others: Any, **kw: Any) -> str:
-        if binary.operator in _EQUALITIES and _is_json(binary.left) and _is_json(binary.right):
+        if binary.operator in _EQUALITIES:
             binary = binary._clone()  # of a SELECT the JSON is in its normal form
             binary.left, binary.right = _comparable(binary.left), _comparable(binary.right)
         text: str = super().visit_binary(binary, *others, **kw)  # type: ignore[no-untyped-call]
@@ -155,9 +171,10 @@ class Compiler(PGCompiler):
         is_read = len(self.stack) == 1 and not (select._distinct or select._group_by_clauses)
         return self.process(selected.json if is_read else _normal_form(selected.json), **kw)
 
-    def group_by_clause(self, select: Any, **kw: Any) -> str:
-        columns = [self.process(_comparable(one), **kw) for one in select._group_by_clauses]
-        return f" GROUP BY {', '.join(columns)}" if columns else ""
+    def _generate_delimited_list(self, elements: Any, separator: str, **kw: Any) -> str:
+        comparable = [_comparable(one) for one in elements]  # of a tuple, GROUP or PARTITION BY
+        text: str = super()._generate_delimited_list(comparable, separator, **kw)  # type: ignore[no-untyped-call]
+        return text
 
     def visit_distinct_op_unary_operator(self, unary: Any, operator: Any, **kw: Any) -> str:
         return f"DISTINCT {self.process(_comparable(unary.element), **kw)}"
@@ -415,7 +432,9 @@ def _engine(where: Where) -> Engine:
 
 
 def _duckdb(connection: DuckConnection) -> Engine:
-    made = create_engine(URL, creator=lambda: ReadConnection(connection))
+    made = create_engine(
+        URL, creator=lambda: ReadConnection(connection), json_serializer=_normal_text
+    )
     event.listen(made, "handle_error", partial(_raise_ours, connection.translate_error))
     return made
 

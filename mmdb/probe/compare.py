@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from mmdb.argument_types import names_wrong_types
 from mmdb.probe.observations import LABELS, Key, ProbeSummary, Row, TensorDigest, observations
 
 #: Relative error of a sum of squares in float64, generously.
@@ -224,6 +225,7 @@ def _finite(value: object) -> object:
     return value
 
 
+@names_wrong_types
 def compare(a: ProbeSummary, b: ProbeSummary) -> Comparison:
     """Return where two probes differ, in the order in which the differences arose.
 

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map_only
 
+from mmdb.argument_types import names_wrong_types
 from mmdb.errors import InvalidInput, InvalidOption, MmdbError, TrainingFailed, stops_the_caller
 from mmdb.messages import show
 from mmdb.probe.compare import Comparison, compare
@@ -24,6 +25,7 @@ from mmdb.train.compute.exact import environment
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
+@names_wrong_types
 def probe(
     module: nn.Module,
     inputs: Any,

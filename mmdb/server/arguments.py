@@ -42,12 +42,21 @@ def json_text(value: Mapping[str, Any] | None, name: str) -> str:
     """Return an argument as the text of a JSON object.
 
     Raises:
-        InvalidOption: it is no mapping, or holds what JSON cannot, such as NaN.
+        InvalidOption: it is no mapping, or see `as_json`.
     """
     if not isinstance(value, Mapping | None):
         raise InvalidOption(f"{name} is not a mapping.", hint='Such as {"name": "value"}.')
+    return as_json(value or {}, name)
+
+
+def as_json(value: Any, name: str) -> str:
+    """Return an argument as the text of JSON.
+
+    Raises:
+        InvalidOption: it holds what JSON cannot, such as NaN.
+    """
     try:
-        text = json.dumps(value or {}, allow_nan=False, ensure_ascii=False, default=_plain_value)
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, default=_plain_value)
         text.encode()  # a lone surrogate is no text
     except _JSON_ERRORS as error:
         raise InvalidOption(

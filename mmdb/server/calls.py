@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from mmdb.argument_types import check_type
 from mmdb.db.queries import load, sql_directory
 from mmdb.db.url import AnyConnection
 
@@ -105,6 +106,16 @@ def _argument(item: str) -> Argument:
 _DOMAINS = {"mmdb.numbers": "real[]", "mmdb.sizes": "integer[]", "mmdb.ids": "bigint[]"}
 
 
+#: What Python passes for PostgreSQL's types that DuckDB would not check.
+_KINDS = {
+    "bigint": int | None,
+    "boolean": bool | None,
+    "double precision": float | None,
+    "integer": int | None,
+    "text": str | None,
+}
+
+
 def call(
     connection: AnyConnection, backend: ChildBackend | None, name: str, arguments: dict[str, Any]
 ) -> Any:
@@ -113,8 +124,12 @@ def call(
     Args:
         backend: runs the function; None for the server, by the query of the same name in api.sql.
         arguments: all of them, by name; json as text.
+    Raises:
+        InvalidOption: one is of another type.
     """
     declaration = _declared()[name]
+    for one in declaration.arguments:
+        check_type(one.name, arguments[one.name], _KINDS.get(one.type, Any))
     if backend is None:
         rows = connection.rows(getattr(load("api"), name), **arguments)
         return rows if declaration.is_set else next(iter(rows[0].values()))

@@ -21,7 +21,7 @@ from mmdb.db.arrow import to_arrow
 from mmdb.db.connection import Connection
 from mmdb.db.prediction_table import PredictionTarget, check_key, embedding_columns
 from mmdb.db.queries import load, quote_name
-from mmdb.errors import InvalidName, InvalidOption, NotFinite, TargetMismatch
+from mmdb.errors import InvalidName, NotFinite, TargetMismatch
 from mmdb.graph.cut.embedding import embedding_of
 from mmdb.messages import show
 from mmdb.server.backend import Backend
@@ -73,12 +73,10 @@ def find_embedder(backend: Backend, model: str, layer: str | None, normalized: b
     """Return what embeds rows; its layers are kept with the model in the session.
 
     Raises:
-        ModelNotFound, InvalidInput: of the model. InvalidOption: the layer is no text.
+        ModelNotFound, InvalidInput: of the model.
         CutNotFound, NotACut: of the layer; see `embedding_of`.
     """
     predictor = find_predictor(backend, model)
-    if layer is not None and not isinstance(layer, str):
-        raise InvalidOption(f"The layer is {show(layer)}.", hint="Give the path of a module.")
     if layer not in predictor.kept:
         shape = predictor.decoding.input_shape
         layers = embedding_of(predictor.uncalibrated.module, layer, inputs=shape)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from secrets import token_hex
 from typing import Any
 
 from mmdb.data.arrays import Inputs
@@ -106,7 +107,7 @@ def _make(connection: PlpyConnection, found: Row, model: str, embedding: str | N
     )
     number = int(added["scoring_id"])
     trigger = _trigger(number)
-    name = f"{found['schema_sql']}.{trigger}"
+    name = f"{found['schema_sql']}.{trigger}_{token_hex(4)}"  # which nobody has taken before
     given = [
         *(str(number), found["key_name"], into_column, model),
         *(found["key_type"], found["column_type"]),

@@ -406,13 +406,13 @@ WHERE s.dataset_id = %(dataset_id)s::bigint
 ORDER BY s.ordinal;
 
 -- name: find_same_dataset
--- The dataset with some content: the one in use, or else the one that came last.
+-- The dataset with some content: the one of the same query, else the one in use, or else the one that came last.
 SELECT
     d.dataset_id,
     d.dropped_at IS NOT NULL AS is_dropped
 FROM mmdb.dataset AS d
 WHERE d.content_hash = %(content_hash)s::bytea
-ORDER BY d.dropped_at IS NOT NULL, d.dataset_id DESC
+ORDER BY d.query <> %(query_text)s::text, d.dropped_at IS NOT NULL, d.dataset_id DESC
 LIMIT 1;
 
 -- name: add_copied_dataset

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 import mmdb
 from mmdb import errors
@@ -549,6 +550,17 @@ WRONG_TYPES: list[tuple[str, dict[str, Any], str]] = [
     ("export_model", {"model": "r", "max_shard_bytes": None}, "max_shard_bytes is NULL"),
     ("export_model", {"model": "r", "target": 5}, "target is 5"),
     ("sql", {"statement": HALF}, r"statement is '\\ud800'"),
+    ("save_probe", {"name": "p", "summary": 5}, "summary is 5"),
+    ("save_probe", {"name": "p", "summary": 5, "model": HALF}, "summary is 5"),
+    ("save", {"name": "n", "module": nn.Linear(2, 1), "provenance": 5}, "provenance is 5"),
+    ("evaluate", {"model": "r", "data": "d", "metrics": {"a": object()}}, "metrics holds"),
+    ("forget", {"dataset": "keyed", "condition": "id = 1", "note": 5}, "note is 5"),
+    ("calibrate_model", {"model": {5: 5}, "data": "d"}, "model is {5: 5}"),
+    ("calibrate_model", {"model": "r", "data": "d", "positive": HALF}, "positive is"),
+    ("calibration", {"model": "r", "data": "d", "bins": [5]}, r"bins is \[5\]"),
+    ("lineage", {"entity": HALF}, r"entity is '\\ud800'"),
+    ("drop_alias", {"model": HALF, "alias": "a"}, r"model is '\\ud800'"),
+    ("transformed", {"dataset": "d", "row_count": True}, "row_count is True"),
 ]
 
 
@@ -574,9 +586,12 @@ def test_a_value_of_a_wrong_type_is_named(
 def test_a_note_of_a_wrong_type_is_named(keyed: Database) -> None:
     with pytest.raises(errors.InvalidOption, match=r"note is '\\ud800'"):
         keyed.forget("keyed", "id = 1", note=HALF)
-    if keyed.connection.engine == "duckdb":  # PostgreSQL takes a number as its text
-        with pytest.raises(errors.InvalidOption, match="note is 5"):
-            keyed.forget("keyed", "id = 1", note=5)  # type: ignore[arg-type]
+
+
+def test_what_watches_a_run_is_named_where_it_is_none(db: Database) -> None:
+    with pytest.raises(errors.InvalidOption, match="watch is 5") as raised:
+        db.run("s").train(workers=1, watch=5)  # type: ignore[arg-type]
+    assert raised.value.hint == "It is a Watch or None."
 
 
 def test_an_error_of_python_that_no_argument_explains_is_left_as_it_is(db: Database) -> None:
@@ -600,6 +615,8 @@ def test_a_database_or_password_that_is_wrong_is_named(postgres_url: str) -> Non
 def test_one_url_to_read_from_is_no_list_of_letters(postgres_url: str) -> None:
     with pytest.raises(errors.WrongUrl, match="'ftp://host'"):
         mmdb.connect(postgres_url, reads="ftp://host")
+    with pytest.raises(errors.InvalidOption, match="reads is 5"):
+        mmdb.connect(postgres_url, reads=5)  # type: ignore[arg-type]
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -300,6 +301,57 @@ def test_names_that_differ_by_case_alone_are_two_columns_or_none(db: mmdb.Databa
     save(db, query, weights={"A": 1.0, "a": 0.1})
     db.create_dataset("other", f'SELECT a, y, "A" FROM ({query}) AS q', validation=0)
     assert db.evaluate("m", "other") == db.evaluate("m", "m")
+
+
+SPELLED: list[dict[str, Any]] = [
+    {"label": "Y"},
+    {"label": "y", "options": {"roles": {"B": "excluded"}}},
+    {"label": "y", "options": {"labels": ["YES"]}},
+    {"label": "y", "options": {"transforms": {"A": "passthrough"}}},
+    {"label": "y", "options": {"inputs": {"one": ["A", "B"], "two": ["Color", "level", "yes"]}}},
+    {
+        "label": "y",
+        "options": {
+            "inputs": {"text": ["COLOR"], "rest": ["a", "b", "level", "yes"]},
+            "tokenize": {"COLOR": {"function": "bytes", "length": 4}},
+        },
+    },
+    {"label": "y", "options": {"split": {"by": "group", "column": "Color"}}},
+]
+
+
+@pytest.mark.parametrize("given", SPELLED, ids=str)
+def test_duckdb_tells_no_cases_of_letters_apart_in_names(
+    db: mmdb.Database, given: dict[str, Any]
+) -> None:
+    query = "SELECT a, b, color, level, yes, y FROM things"
+    if db.connection.engine == "postgres":
+        with pytest.raises((errors.UnknownColumn, errors.InvalidOption)):
+            db.create_dataset("d", query, **given)
+        return
+    text = json.dumps(given)
+    for name in ("Y", "B", "YES", "A", "Color", "COLOR"):
+        text = text.replace(f'"{name}"', f'"{name.lower()}"')
+    db.create_dataset("d", query, **given)
+    db.create_dataset("plain", query, **json.loads(text))
+    columns = "list(lower(name) || kind ORDER BY lower(name) || kind)::text"
+    found = db.sql(f"SELECT {columns} AS c FROM mmdb.dataset_column GROUP BY dataset_id")
+    assert len(found) == 2 and found[0] == found[1]
+
+
+def test_a_column_that_grows_is_known_in_any_case_by_duckdb(db: mmdb.Database) -> None:
+    db.create_dataset("d", "SELECT * FROM things", options={"roles": {"id": "key"}})
+    more = (
+        "INSERT INTO things SELECT id + 1000, a, b, color, level, yes, y FROM things WHERE id < 9"
+    )
+    if db.connection.engine == "postgres":
+        with pytest.raises(errors.UnknownColumn, match="'ID'"):
+            db.refresh_dataset("d", grows="ID")
+        return
+    for name, times, deleted in (("id", 1, 0), ("ID", 2, None), ("Id", 3, None)):
+        db.sql(more.replace("1000", str(1000 * times)))
+        found = db.refresh_dataset("d", grows=name)
+        assert (found.added, found.deleted) == (8, deleted)
 
 
 def test_a_misspelt_column_is_answered_with_a_hint_on_columns(db: mmdb.Database) -> None:

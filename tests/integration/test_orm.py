@@ -13,10 +13,13 @@ import pytest
 from sqlalchemy import (
     Double,
     Float,
+    Integer,
     Numeric,
     String,
     Table,
+    all_,
     any_,
+    column,
     delete,
     distinct,
     extract,
@@ -27,6 +30,7 @@ from sqlalchemy import (
     literal_column,
     select,
     text,
+    tuple_,
     union,
     union_all,
     update,
@@ -116,10 +120,10 @@ def test_bytes_are_read_only_where_they_are_asked_for(session: orm.ReadSession) 
 
 def test_no_class_reads_bytes_by_itself() -> None:
     for mapper in TABLES:
-        for column in mapper.local_table.columns:
-            if str(column.type) == "BLOB" and not column.primary_key and not column.foreign_keys:
-                attribute = mapper.get_property_by_column(column)
-                assert attribute.deferred and attribute.raiseload, column
+        for one in mapper.local_table.columns:
+            if str(one.type) == "BLOB" and not one.primary_key and not one.foreign_keys:
+                attribute = mapper.get_property_by_column(one)
+                assert attribute.deferred and attribute.raiseload, one
 
 
 def test_values_arrive_as_they_are(session: orm.ReadSession) -> None:
@@ -198,6 +202,31 @@ def test_equal_json_is_one_however_it_is_written(session: orm.ReadSession) -> No
     ):
         found = session.scalars(statement).all()
         assert sorted(found, key=str) == expected, str(statement)
+    kind = "JSON" if session.get_bind().dialect.name == "duckdb" else "JSONB"
+    rows = [f"SELECT CAST('{one}' AS {kind}) AS j, {n} AS n" for n, one in enumerate(texts)]
+    query = text(" UNION ALL ".join(rows).replace(":", r"\:"))
+    stored = query.columns(column("j", JSONB), column("n", Integer)).subquery()  # as in a table
+    j, n = stored.c.j, stored.c.n
+    accents = tuple_(literal({"é": "1.0"}, JSONB), 1).in_([({"é": "1.0"}, 1)])
+    some = [({"b": 2.0, "a": 1}, 0), ([1.0], 2), ([2], 3)]
+    for statement, expected in (
+        (select(func.count().over(partition_by=j)), [2, 2, 2, 2]),
+        (select(func.row_number().over(partition_by=[j, n % 1], order_by=n)), [1, 1, 2, 2]),
+        (select(func.count().over(partition_by=j["a"])), [2, 2, 2, 2]),
+        (select(n).where(tuple_(j, n).in_(some)), [0, 2]),
+        (select(n).where(accents), [0, 1, 2, 3]),
+        (select(n).where(tuple_(j, n).not_in(some)), [1, 3]),
+        (select(n).where(tuple_(j, n) == tuple_(literal({"b": 2, "a": 1}, JSONB), 1)), [1]),
+        (select(n).where(tuple_(j, n).in_(select(one.c.j, one.c.n))), [0, 1, 2, 3]),
+        (select(n).where(j == any_(other.scalar_subquery())), [0, 1]),
+        (select(n).where(j != all_(other.scalar_subquery())), [2, 3]),
+        (select(func.count(n)).group_by(func.rollup(j)), [2, 2, 4]),
+        (select(func.count(distinct(tuple_(j, n % 1)))), [2]),
+        (select(func.count(distinct(j))), [2]),
+        (select(func.count()).where(func.nullif(j, written("[1]")).is_(None)), [2]),
+        (select(n).order_by(j.desc(), n).limit(0), []),
+    ):
+        assert sorted(session.scalars(statement).all()) == expected, str(statement)
     runs = select(orm.Run.options, func.count()).group_by(orm.Run.options)
     assert session.execute(runs).all() == [({"a": {"b": [1, 2.5]}, "name": "one"}, 1)]
     same = orm.Run.options.in_(select(orm.Run.options))

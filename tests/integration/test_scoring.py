@@ -227,10 +227,23 @@ def test_what_cannot_be_scored_is_refused(db: Database) -> None:
     db.stop_scoring("sale", "guess")
     with pytest.raises(errors.ScoringNotFound):
         db.stop_scoring("sale", "guess")
-    assert db.sql(f"SELECT 1 FROM pg_proc WHERE proname = 'mmdb_score_{number}'") == []
+    assert db.sql(f"SELECT 1 FROM pg_proc WHERE starts_with(proname, 'mmdb_score_{number}')") == []
     db.sql("INSERT INTO sale VALUES (1, '{1, 1}')")
     assert guesses(db) == {1: None}
     db.sql("DROP TABLE keyless, paired")
+
+
+def test_a_planted_function_takes_no_number_away(db: Database) -> None:
+    number = db.score_on_insert("sale", "sorter", "guess")
+    db.stop_scoring("sale", "guess")
+    planted = f"mmdb_score_{number + 1}"
+    db.sql(f"CREATE FUNCTION {planted}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'")
+    assert db.score_on_insert("sale", "sorter", "guess") == number + 1
+    db.sql("INSERT INTO sale VALUES (1, '{9, 1}')")
+    assert guesses(db) == expected(db)
+    db.stop_scoring("sale", "guess")
+    assert len(db.sql(f"SELECT 1 FROM pg_proc WHERE proname = '{planted}'")) == 1
+    db.sql(f"DROP FUNCTION {planted}")
 
 
 def test_a_timeout_ends_the_insert(db: Database, url: str) -> None:
@@ -260,6 +273,7 @@ def test_who_inserts_needs_no_right_on_mmdb_and_gains_none(
             with pytest.raises(errors.RightsMissing):
                 ann.score_on_insert("public.sale", "sorter", "guess")
             number = ann.score_on_insert("shop.orders", "sorter", "guess")
+            of_number = f"starts_with(proname, 'mmdb_score_{number}_')"
             ann.sql("GRANT INSERT ON shop.orders TO app, eve")
         with psycopg.connect(urls["app"], autocommit=True) as app:
             app.execute("INSERT INTO shop.orders VALUES (1, '{9, 1}'), (2, NULL)")
@@ -268,10 +282,12 @@ def test_who_inserts_needs_no_right_on_mmdb_and_gains_none(
                     app.execute(statement.encode())
         with mmdb.connect(urls["eve"]) as eve:
             eve.sql("CREATE TEMP TABLE bait (id bigint)")
+            function = f"SELECT oid::regproc::text AS name FROM pg_proc WHERE {of_number}"
+            (row,) = eve.sql(function)
             with pytest.raises(errors.RightsMissing):
                 eve.sql(
                     "CREATE TRIGGER t AFTER INSERT ON bait REFERENCING NEW TABLE AS mmdb_new"
-                    f" FOR EACH STATEMENT EXECUTE FUNCTION shop.mmdb_score_{number}('1', 'id')"
+                    f" FOR EACH STATEMENT EXECUTE FUNCTION {row['name']}('1', 'id')"
                 )
             (row,) = eve.sql("SELECT * FROM mmdb.scoring_failures")
             assert (row["row_key"], row["message"]) == (None, None)

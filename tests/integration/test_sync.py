@@ -21,6 +21,7 @@ from torch import nn
 import mmdb
 from mmdb.api import Database
 from mmdb.data.dataset import find_dataset
+from mmdb.data.registration import create_dataset
 from mmdb.db.connection import Connection
 from mmdb.db.install import install
 from mmdb.db.queries import Query
@@ -295,6 +296,25 @@ def test_a_model_arrives_with_all_that_is_known_of_it(
         assert count(source, table) == count(target, table) > 0
     described = "SELECT tensor_hash, minimum, deviation, zeros, nans FROM mmdb.tensor ORDER BY 1"
     assert str(source.select(described)) == str(target.select(described))
+
+
+def test_of_datasets_of_equal_content_a_model_has_the_one_of_its_query(across: Pair) -> None:
+    source, target = across
+    for connection, tables in ((source, ["t1"]), (target, ["t1", "t2"])):
+        for table in tables:
+            connection.script(
+                f"CREATE TABLE {table} AS SELECT i AS id, i / 2.0 AS a, i % 2 AS y"
+                " FROM generate_series(1, 40) AS g (i)"
+            )
+            query = f"SELECT a, y FROM {table} WHERE id > 0"
+            create_dataset(connection, f"of-{table}", query, partitions=1)
+    about = About(dataset_id=find_dataset(source, "of-t1").dataset_id)
+    save_model(source, "m", network(), about=about)
+    copy_model(source, target, "m")
+    (found,) = target.select(
+        "SELECT d.name FROM mmdb.model AS m JOIN mmdb.dataset AS d ON m.dataset_id = d.dataset_id"
+    )
+    assert found["name"] == "of-t1"
 
 
 def test_a_tensor_tied_to_an_overlapping_view_arrives(pair: Pair) -> None:

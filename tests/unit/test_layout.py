@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "mmdb"
 
 # A part imports parts of its own row or of rows above, and never in a circle.
 ROWS = [
-    {"errors", "messages", "arguments"},
+    {"errors", "messages", "arguments", "argument_types"},
     {"memory"},
     {"graph", "db"},
     {"data", "store", "lineage"},

@@ -44,7 +44,8 @@ def find_dataset(source: Connection, target: Connection, dataset_id: int) -> Cop
 
 
 def _find(target: Connection, row: Row) -> CopiedDataset | None:
-    found = target.rows(_Q.find_same_dataset, content_hash=bytes(row["content_hash"]))
+    given = {"content_hash": bytes(row["content_hash"]), "query_text": row["query_text"]}
+    found = target.rows(_Q.find_same_dataset, **given)
     return CopiedDataset(**found[0]) if found else None
 
 

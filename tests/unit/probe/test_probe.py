@@ -533,3 +533,20 @@ def test_randomness_of_its_own_is_found_and_named() -> None:
     found = reproducible(nn.Sequential(nn.Linear(3, 3), Noise(), nn.ReLU()), values(2, 3))
     assert found.first is not None
     assert (found.first.path, found.first.kind, found.first.what) == ("1", "Noise", "output")
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"module": 5}, "module is 5"),
+        ({"passes": None}, "passes is NULL"),
+        ({"seed": True}, "seed is True"),
+        ({"layers": [5]}, r"layers is \[5\]"),
+        ({"threads": 1.5}, "threads is 1.5"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_named(given: dict[str, Any], named: str) -> None:
+    all_given: dict[str, Any] = {"module": nn.Linear(2, 1), "inputs": torch.ones(1, 2)} | given
+    with pytest.raises(InvalidOption, match=named) as raised:
+        probe(**all_given)
+    assert raised.value.hint

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from types import NoneType, SimpleNamespace, UnionType
+from types import NoneType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from mmdb.errors import InvalidOption, MmdbError, stops_the_caller
+from mmdb.errors import DatabaseFailed, InvalidOption, MmdbError, stops_the_caller
 from mmdb.messages import show
 
 _Class = TypeVar("_Class", bound=type[Any])
@@ -21,6 +23,7 @@ _Result = TypeVar("_Result")
 #: What a value of a type is called.
 _WORDS: dict[Any, str] = {
     bool: "true or false",
+    Callable: "a function",
     float: "a number",
     int: "a whole number",
     str: "a text",
@@ -34,42 +37,55 @@ _WORDS: dict[Any, str] = {
 _NUMBERS: dict[Any, Any] = {int: Integral, float: Real}
 
 
-def names_wrong_types(kind: _Class) -> _Class:
+def methods_name_wrong_types(kind: _Class) -> _Class:
     """Let the public methods of a class, inherited ones too, name arguments of a wrong type."""
     for name, method in inspect.getmembers(kind, inspect.isfunction):
         if not name.startswith("_"):
-            setattr(kind, name, _checked(method))
+            setattr(kind, name, names_wrong_types(method))
     return kind
 
 
-def _checked(method: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+def names_wrong_types(method: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Let a public function name arguments of a wrong type."""
+
     @functools.wraps(method)
     def call(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
         try:
             return method(*args, **kwargs)
         except Exception as error:  # only then: much of another type does as well
-            if not (isinstance(error, MmdbError) or stops_the_caller(error)):
-                _check(method, inspect.signature(method).bind(*args, **kwargs).arguments, error)
+            known = isinstance(error, MmdbError) and not isinstance(error, DatabaseFailed)
+            if not (known or stops_the_caller(error)):
+                hints = get_type_hints(method, _names(method))
+                given = inspect.signature(method).bind(*args, **kwargs).arguments
+                for name, value in given.items():
+                    check_type(name, value, hints.get(name, Any))
             raise
 
     return call
 
 
-def _check(method: Callable[..., Any], given: Mapping[str, Any], error: Exception) -> None:
-    for name, value in given.items():
-        said = SimpleNamespace(__annotations__={name: method.__annotations__.get(name, Any)})
-        try:
-            kind = get_type_hints(said, method.__globals__)[name]
-        except NameError:  # a type that is imported for type checkers alone
-            continue
-        if not _fits(value, kind):
-            kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-            plain = (get_origin(one) or one for one in kinds)
-            words = dict.fromkeys(_WORDS.get(one) or one.__name__ for one in plain)
-            is_text = isinstance(value, str) and str in kinds
-            more = "; a lone surrogate is no character" if is_text else ""
-            hint = f"It is {' or '.join(words)}{more}."
-            raise InvalidOption(f"{name} is {show(value)}.", hint=hint) from error
+def check_type(name: str, value: object, kind: Any) -> None:
+    """Name an argument of another type than `kind`.
+
+    Raises:
+        InvalidOption
+    """
+    if not _fits(value, kind):
+        kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+        plain = (get_origin(one) or one for one in kinds)
+        words = dict.fromkeys(_WORDS.get(one) or f"a {one.__name__}" for one in plain)
+        is_text = isinstance(value, str) and str in kinds
+        more = "; a lone surrogate is no character" if is_text else ""
+        raise InvalidOption(f"{name} is {show(value)}.", hint=f"It is {' or '.join(words)}{more}.")
+
+
+def _names(method: Callable[..., Any]) -> dict[str, Any]:
+    """Return the names that types are said by: those imported for type checkers alone, too."""
+    names = dict(method.__globals__)
+    for node in ast.parse(inspect.getsource(sys.modules[method.__module__])).body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            exec(compile(ast.Module(node.body, []), "", "exec"), names)
+    return names
 
 
 def _fits(value: object, kind: Any) -> bool:
