@@ -7,6 +7,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -83,8 +84,13 @@ def _names(method: Callable[..., Any]) -> dict[str, Any]:
     """Return the names that types are said by: those imported for type checkers alone, too."""
     names = dict(method.__globals__)
     for node in ast.parse(inspect.getsource(sys.modules[method.__module__])).body:
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            exec(compile(ast.Module(node.body, []), "", "exec"), names)
+        is_unread = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for one in ast.walk(node) if is_unread else ():
+            if isinstance(one, ast.Import):
+                names |= {a.name: import_module(a.name) for a in one.names}
+            elif isinstance(one, ast.ImportFrom) and one.module:
+                module = import_module(one.module)
+                names |= {a.asname or a.name: getattr(module, a.name) for a in one.names}
     return names
 
 
