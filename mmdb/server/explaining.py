@@ -200,6 +200,8 @@ def training_rows(
     top = check_whole(top, "top", 1, 10_000)
     asked = read_sample(connection, predictor, query, has_values=True)
     others = _training_sample(backend, predictor, trained, predictor.key(key))
+    for sample in (asked, others):
+        require_numbers(predictor, replace(sample, weight=None))
     label = predictor.decoding.labels[0]
     given = [
         (_tensors(assemble(predictor.decoding, one.values)), _as_trained(one.labels[0]))
@@ -305,7 +307,7 @@ def _typical(column: Column) -> Values:
 
 def _explained(
     predictor: Predictor, method: str, x: Arrays, base: Arrays, places: Sequence[Place]
-) -> tuple[Attribution, list[str]]:
+) -> tuple[Attribution, Sequence[str | None]]:
     """Return what columns added to the answer for each row, and what is predicted of it."""
     label, module = predictor.decoding.labels[0], predictor.module
 
@@ -330,7 +332,8 @@ def _explained(
     if label.classes is None:
         return added, [str(value) for value in added.answer.tolist()]
     names = [class_text(value) for value in label.classes]
-    return added, [names[k] for k in asked.tolist()]
+    lost = np.isnan(added.answer)
+    return added, [None if no else names[k] for k, no in zip(asked.tolist(), lost, strict=True)]
 
 
 def _rows(
@@ -338,7 +341,7 @@ def _rows(
     features: Sequence[Column],
     values: Mapping[str, Values],
     explained: Attribution,
-    predicted: Sequence[str],
+    predicted: Sequence[str | None],
     *,
     top: int,
 ) -> Iterator[dict[str, Any]]:
