@@ -48,11 +48,11 @@ def decoding_row(decoding: Decoding) -> dict[str, object]:
     return {
         "task": decoding.task,
         "input_shape": list(decoding.inputs[0].shape) if decoding.is_one_input else [],
-        "classes": None if decoding.classes is None else json.dumps(decoding.classes),
-        "targets": json.dumps([label.to_json() for label in decoding.labels]),
+        "classes": _json(decoding.classes),
+        "targets": _json([label.to_json() for label in decoding.labels]),
         "inputs": None
         if decoding.is_one_input and decoding.inputs[0].tokenizer is None
-        else json.dumps([given.to_json() for given in decoding.inputs]),
+        else _json([given.to_json() for given in decoding.inputs]),
     }
 
 
@@ -93,7 +93,7 @@ def add_columns(
 
 
 def _json(value: object) -> str | None:
-    return None if value is None else json.dumps(value)
+    return None if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def source_row(source: SourceColumn) -> dict[str, str | None]:

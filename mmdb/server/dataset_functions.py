@@ -114,7 +114,10 @@ def _shown_rows(decoding: Decoding, decoded: Decoded, most: int) -> Iterator[dic
                     row |= {f"{column.name} {part}".strip(): value for part, value in named}
         labels = zip(decoding.labels, decoded.label_arrays, strict=False)
         shown = {label.name: _shown_label(label, values[place]) for label, values in labels}
-        yield {"label": json.dumps(shown), "features": json.dumps(row)}
+        yield {
+            "label": json.dumps(shown, ensure_ascii=False),
+            "features": json.dumps(row, ensure_ascii=False),
+        }
 
 
 def _shown_label(label: Label, value: Any) -> Any:

@@ -153,7 +153,7 @@ def keep(
             query=data if is_query else None,
             row_count=sample.row_count,
             seconds=perf_counter() - started,
-            figures=None if figures is None else json.dumps(figures),
+            figures=None if figures is None else json.dumps(figures, ensure_ascii=False),
         )
         ids = {"evaluation_id": added["evaluation_id"]}
         connection.run_many(
@@ -289,7 +289,9 @@ def _class_place(names: Sequence[str], positive: str | None) -> int:
         return 1
     if positive not in names:
         what = "No class is named" if positive is None else f"There is no class {show(positive)}"
-        raise InvalidOption(f"{what}.", hint=f"positive is one of {', '.join(names[:20])}.")
+        raise InvalidOption(
+            f"{what}.", hint=f"positive is one of {', '.join(map(show, names[:20]))}."
+        )
     return names.index(positive)
 
 
@@ -375,7 +377,7 @@ def calibrate_model(
     sample = _read_numbers(connection, asked, data, slice=slice)
     chosen = _fitted(asked, sample, method, wanted, place)
     saved = _save_calibrated(connection, predictor, chosen, names)
-    shown = json.dumps(chosen.to_json(names))
+    shown = json.dumps(chosen.to_json(names), ensure_ascii=False)
     return [
         {
             "model_id": saved.model_id,

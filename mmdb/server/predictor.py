@@ -250,7 +250,7 @@ def _probable(label: Label, output: Tensor) -> Tensor:
 
 def _json(shown: object, numbers: Sequence[float]) -> str | None:
     """Return the JSON of what is shown; None where a number of it is NaN."""
-    return None if any(map(math.isnan, numbers)) else json.dumps(shown)
+    return None if any(map(math.isnan, numbers)) else json.dumps(shown, ensure_ascii=False)
 
 
 def passes(module: nn.Module, inputs: Inputs) -> list[object]:

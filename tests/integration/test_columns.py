@@ -416,3 +416,37 @@ def test_numbers_of_any_size_are_what_they_were_once_they_are_stored(
     run = db.create_run("n", dataset="n", architecture="linear", epochs=1)
     assert run.train(workers=1).failed == 0
     assert db.evaluate("n@1", query)
+
+
+def test_names_and_classes_that_are_not_ascii_are_shown_as_they_are(db: mmdb.Database) -> None:
+    towns, notes = ["Köln", "München", "Ulm"], ["gut", "süß 😀", "schlecht"]
+    values = ", ".join(
+        f"({k}, {k % 13}, '{towns[k % 3]}', '{notes[k % 5 % 3]}')" for k in range(200)
+    )
+    db.sql('CREATE TABLE läden (id integer, "Größe" double precision, "Stadt" text, "Note" text)')
+    db.sql(f"INSERT INTO läden VALUES {values}")
+    query = "SELECT * FROM läden"
+    roles = {"roles": {"Größe": "feature", "id": "key"}}
+    db.create_dataset("shops", query, label="Note", options=roles)
+    db.create_run("shops", dataset="shops", architecture="linear", epochs=1)
+    db.run("shops").train(workers=1)
+    db.evaluate("shops", query, by="Stadt")
+    db.importance("shops", query, repeats=2)
+    goal = {"recall": 0.5}
+    db.calibrate_model("shops", query, goal=goal, positive="süß 😀")
+    (shown,) = db.sql(
+        "SELECT d.classes, d.targets, d.class_counts, t.meaning, m.calibration"
+        " FROM mmdb.dataset_overview AS d INNER JOIN mmdb.transform_overview AS t"
+        " ON t.dataset = d.name AND t.column_name = 'Stadt', mmdb.model_overview AS m"
+        " WHERE m.version = 2"
+    )
+    said = db.sql(
+        f"SELECT probabilities FROM mmdb.predict_query('shops', '{query}', probabilities => TRUE)"
+    )
+    kept = db.sql("SELECT options FROM mmdb.dataset") + db.sql(
+        "SELECT figures FROM mmdb.evaluation WHERE figures IS NOT NULL"
+    )
+    rows = [shown, said[0], *kept, *db.transformed("shops", 1)]
+    texts = " ".join(str(value) for row in rows for value in row.values())
+    assert "\\u" not in texts
+    assert all(word in texts for word in ("süß 😀", "Köln", "Größe"))
