@@ -87,7 +87,7 @@ def put_dataset(
         (new,) = target.rows(
             _D.add_partition, **{k: v for k, v in part.items() if k != "part_id"} | _own(own)
         )
-        if with_blocks and progress is not None:
+        if with_blocks and progress is not None and part["row_count"]:
             _put_blocks(source, target, part["part_id"], new["part_id"], progress)
     return CopiedDataset(own, not with_blocks)
 
