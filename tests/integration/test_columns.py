@@ -14,6 +14,7 @@ from torch import nn
 import mmdb
 from mmdb import errors
 from mmdb.data.dataset import find_dataset
+from mmdb.data.query import analyse
 from mmdb.server.matching import sample_of
 from tests.bench.search.columns import figures_of
 
@@ -450,3 +451,28 @@ def test_names_and_classes_that_are_not_ascii_are_shown_as_they_are(db: mmdb.Dat
     texts = " ".join(str(value) for row in rows for value in row.values())
     assert "\\u" not in texts
     assert all(word in texts for word in ("süß 😀", "Köln", "Größe"))
+
+
+def test_parts_of_values_are_known_by_the_columns_that_they_are_read_from(
+    db: mmdb.Database,
+) -> None:
+    part = "('{\"os\": \"' || CASE WHEN y > 0 THEN 'ios' ELSE 'web' END || '\"}')::json AS payload"
+    db.sql(f"CREATE TABLE clicks AS SELECT id, {part}, a, y AS label FROM things")
+    options = {"transforms": {"payload.os": "auto"}, "roles": {"id": "key"}}
+    db.create_dataset("clicks", "SELECT * FROM clicks", label="label", options=options)
+    db.create_run("clicks", dataset="clicks", architecture="linear", epochs=1).train(workers=1)
+    name = "a" if db.connection.engine == "postgres" else '"A"'  # to DuckDB it is the same one
+    query = f"SELECT payload, a AS {name}, label FROM clicks WHERE id > 9"
+    (schema,) = {s.schema for s in analyse(query, db.connection.engine, db.connection).sources}
+    tables = {r["column_name"]: r["tables"] for r in db.importance("clicks", query, repeats=2)}
+    assert tables == {"payload.os": f"{schema}.clicks", "a": f"{schema}.clicks"}
+    (both,) = db.importance("clicks", query, by_table=True, repeats=2)
+    assert set(both["column_name"].split(", ")) == {"payload.os", "a"}
+    db.evaluate("clicks", query)
+    read = "SELECT DISTINCT column_name, output_name FROM mmdb.evaluation_source ORDER BY 1"
+    assert [tuple(row.values()) for row in db.sql(read)] == [
+        ("a", "a"),
+        ("id", None),
+        ("label", "label"),
+        ("payload", "payload.os"),
+    ]
