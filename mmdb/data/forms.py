@@ -60,24 +60,19 @@ def add_columns(
     connection: Connection, dataset_id: int, decoding: Decoding, sources: list[SourceColumn]
 ) -> None:
     """Add the columns of a dataset, what they become, and what they are read from."""
+    key = {"dataset_id": dataset_id}
     connection.run_many(
         _Q.add_column,
         [
-            {
-                "dataset_id": dataset_id,
-                "ordinal": ordinal,
-                "name": column.name,
-                "kind": column.kind,
-                "width": column.width,
-            }
-            for ordinal, column in enumerate(decoding.columns)
+            key | {"ordinal": ordinal, "name": one.name, "kind": one.kind, "width": one.width}
+            for ordinal, one in enumerate(decoding.columns)
         ],
     )
     connection.run_many(
         _Q.add_transform,
         [
             {"dataset_id": dataset_id, "ordinal": ordinal}
-            | {key: value if key in ("kind", "source") else _json(value) for key, value in given}
+            | {name: value if name in ("kind", "source") else _json(value) for name, value in given}
             for ordinal, column in enumerate(decoding.columns)
             if column.transform is not None
             for given in [column.transform.to_json().items()]

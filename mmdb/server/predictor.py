@@ -111,12 +111,12 @@ class Predictor:
         best = guesses(self.calibration, torch.from_numpy(values)).numpy()
         names = [class_text(value) for value in label.classes]
         chances = values[np.arange(len(best)), best]
-        found = (np.array(names, object)[best], chances.astype(object))
-        given, probability = (np.where(np.isnan(chances), None, one).tolist() for one in found)
+        given, probability = np.array(names, object)[best], chances.astype(object)
+        given[np.isnan(chances)] = probability[np.isnan(chances)] = None
         if not of_all:
-            return Predictions(given, probability, nothing)
+            return Predictions(given.tolist(), probability.tolist(), nothing)
         shown = [_json(dict(zip(names, row, strict=True)), row) for row in values.tolist()]
-        return Predictions(given, probability, shown)
+        return Predictions(given.tolist(), probability.tolist(), shown)
 
     def guesses(self, outputs: Tensor) -> Tensor:
         """Return the class that is predicted of each row by the first target's outputs."""
