@@ -141,11 +141,9 @@ def dataset_of(connection: Connection, dataset_id: int) -> StoredDataset:
 
 def _dataset(connection: Connection, row: Row) -> StoredDataset:
     dataset_id = row["dataset_id"]
-    return StoredDataset.from_rows(
-        row,
-        connection.rows(_Q.find_columns, dataset_id=dataset_id),
-        connection.rows(_Q.find_partitions, dataset_id=dataset_id),
-    )
+    columns = connection.rows(_Q.find_columns, dataset_id=dataset_id)
+    parts = connection.rows(_Q.find_partitions, dataset_id=dataset_id)
+    return StoredDataset.from_rows(row, columns, [part for part in parts if part["row_count"]])
 
 
 def find_decoding(connection: Connection, dataset_id: int) -> Decoding:

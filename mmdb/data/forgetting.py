@@ -246,7 +246,7 @@ class Erasure:
             row_count=sum(part.row_count for part in left),
             byte_count=max(0, dataset.byte_count - saved),
             content_hash=dataset_hash(part.content_hash for part in left),
-            class_counts=json.dumps(class_counts),
+            class_counts=json.dumps(class_counts, ensure_ascii=False),
         )
         return found
 
@@ -301,7 +301,7 @@ class Erasure:
                     _Q.change_categories,
                     dataset_id=dataset.dataset_id,
                     name=name,
-                    categories=json.dumps(shown),
+                    categories=json.dumps(shown, ensure_ascii=False),
                 )
 
 

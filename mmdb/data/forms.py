@@ -48,11 +48,11 @@ def decoding_row(decoding: Decoding) -> dict[str, object]:
     return {
         "task": decoding.task,
         "input_shape": list(decoding.inputs[0].shape) if decoding.is_one_input else [],
-        "classes": None if decoding.classes is None else json.dumps(decoding.classes),
-        "targets": json.dumps([label.to_json() for label in decoding.labels]),
+        "classes": _json(decoding.classes),
+        "targets": _json([label.to_json() for label in decoding.labels]),
         "inputs": None
         if decoding.is_one_input and decoding.inputs[0].tokenizer is None
-        else json.dumps([given.to_json() for given in decoding.inputs]),
+        else _json([given.to_json() for given in decoding.inputs]),
     }
 
 
@@ -60,24 +60,19 @@ def add_columns(
     connection: Connection, dataset_id: int, decoding: Decoding, sources: list[SourceColumn]
 ) -> None:
     """Add the columns of a dataset, what they become, and what they are read from."""
+    key = {"dataset_id": dataset_id}
     connection.run_many(
         _Q.add_column,
         [
-            {
-                "dataset_id": dataset_id,
-                "ordinal": ordinal,
-                "name": column.name,
-                "kind": column.kind,
-                "width": column.width,
-            }
-            for ordinal, column in enumerate(decoding.columns)
+            key | {"ordinal": ordinal, "name": one.name, "kind": one.kind, "width": one.width}
+            for ordinal, one in enumerate(decoding.columns)
         ],
     )
     connection.run_many(
         _Q.add_transform,
         [
             {"dataset_id": dataset_id, "ordinal": ordinal}
-            | {key: value if key in ("kind", "source") else _json(value) for key, value in given}
+            | {name: value if name in ("kind", "source") else _json(value) for name, value in given}
             for ordinal, column in enumerate(decoding.columns)
             if column.transform is not None
             for given in [column.transform.to_json().items()]
@@ -93,7 +88,7 @@ def add_columns(
 
 
 def _json(value: object) -> str | None:
-    return None if value is None else json.dumps(value)
+    return None if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def source_row(source: SourceColumn) -> dict[str, str | None]:

@@ -150,7 +150,7 @@ def _next_row(dataset: StoredDataset) -> dict[str, object]:
         "origin_id": dataset.origin_id or dataset.dataset_id,
         "query_text": dataset.query,
         "label": dataset.label,
-        "options": json.dumps(dataset.options),
+        "options": json.dumps(dataset.options, ensure_ascii=False),
     }
 
 
@@ -408,7 +408,7 @@ class _Refresh:
             "byte_count": sum(part.byte_count for part in new),
             "content_hash": hash_of(rows),
             "class_counts": json.dumps(
-                _sums(dataset.class_counts, counts, self._gone_classes(gone))
+                _sums(dataset.class_counts, counts, self._gone_classes(gone)), ensure_ascii=False
             ),
             "changes": json.dumps(changes),
         }

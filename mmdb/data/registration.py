@@ -170,7 +170,7 @@ def create_dataset(
         parsed.split, partitions=partitions, validation=float(validation), seed=seed
     )
     row = {"name": name, "query_text": query, "label": label, "version": 1, "origin_id": None}
-    row |= {"options": json.dumps(dict(options or {})), "changes": None}
+    row |= {"options": json.dumps(dict(options or {}), ensure_ascii=False), "changes": None}
     return register(connection, prepared, split, row, say, lambda: check_free(connection, name))
 
 
@@ -368,7 +368,7 @@ def _dataset_row(sealed: Sealed, split: Split) -> dict[str, object]:
         "row_count": sealed.row_count,
         "byte_count": sealed.byte_count,
         "content_hash": sealed.content_hash,
-        "class_counts": json.dumps(sealed.class_counts),
+        "class_counts": json.dumps(sealed.class_counts, ensure_ascii=False),
         **decoding_row(sealed.decoding),
     }
 

@@ -162,14 +162,14 @@ def _write(
         "origin_id": newest.origin_id or newest.dataset_id,
         "query_text": newest.query,
         "label": newest.label,
-        "options": json.dumps(newest.options),
+        "options": json.dumps(newest.options, ensure_ascii=False),
         "seed": newest.seed,
         "partitions": len(trains),
         "validation": newest.validation,
         "row_count": sum(one["row_count"] for one in described),
         "byte_count": 0,
         "content_hash": hash_of(described),
-        "class_counts": json.dumps(counts.by_label()),
+        "class_counts": json.dumps(counts.by_label(), ensure_ascii=False),
         "changes": json.dumps(changes),
     }
     with connection.transaction():

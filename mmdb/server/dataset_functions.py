@@ -114,7 +114,8 @@ def _shown_rows(decoding: Decoding, decoded: Decoded, most: int) -> Iterator[dic
                     row |= {f"{column.name} {part}".strip(): value for part, value in named}
         labels = zip(decoding.labels, decoded.label_arrays, strict=False)
         shown = {label.name: _shown_label(label, values[place]) for label, values in labels}
-        yield {"label": json.dumps(shown), "features": json.dumps(row)}
+        texts = (json.dumps(one, ensure_ascii=False) for one in (shown, row))
+        yield dict(zip(("label", "features"), texts, strict=True))
 
 
 def _shown_label(label: Label, value: Any) -> Any:

@@ -18,7 +18,6 @@ from mmdb.data.assembly import Values, assemble
 from mmdb.data.dataset import dataset_of
 from mmdb.data.decoding import Column, Decoding, class_text
 from mmdb.data.inputs import object_input
-from mmdb.data.query import analyse
 from mmdb.data.query_rows import KEY, Beside, scan_values
 from mmdb.db.owners import require_author
 from mmdb.errors import InvalidInput, InvalidOption, UnknownColumn
@@ -37,7 +36,7 @@ from mmdb.judge.influence import influences
 from mmdb.messages import show
 from mmdb.server.arguments import json_object
 from mmdb.server.backend import Backend
-from mmdb.server.judging import keep
+from mmdb.server.judging import keep, sources_of
 from mmdb.server.metering import Metering, require_numbers
 from mmdb.server.model_functions import find_predictor
 from mmdb.server.predictor import Predictor
@@ -78,11 +77,10 @@ def importance(
             hint="Name another one, such as accuracy or rmse.",
         )
     tables = _tables(backend, predictor, query)
-    features = [column.name for column in predictor.decoding.features]
-    groups: list[tuple[str, ...]] = [(feature,) for feature in features]
+    groups: list[tuple[str, ...]] = [(feature,) for feature in tables]
     if by_table:
-        known = dict.fromkeys(tables[feature] for feature in features)
-        groups = [tuple(f for f in features if tables[f] == table) for table in known]
+        known = dict.fromkeys(tables.values())
+        groups = [tuple(f for f in tables if tables[f] == table) for table in known]
 
     def measured(outputs: tuple[Tensor, ...], rows: Tensor) -> float:
         shuffled = PredictedRows(outputs=outputs, labels=sample.labels, weight=sample.weight)
@@ -114,15 +112,12 @@ def importance(
 
 def _tables(backend: Backend, predictor: Predictor, query: str) -> dict[str, str]:
     """Return the tables that each feature is read from, by the lineage of the query."""
-    connection = backend.connection
-    analysis = analyse(query, connection.engine, connection)
-    names = [name for name, _ in connection.columns(analysis.select)]
-    found: dict[str, set[str]] = {}
-    for source in analysis.sources_of(names):
+    found: dict[str, set[str]] = {c.name: set() for c in predictor.decoding.features}
+    for source in sources_of(backend.connection, query, found):
         if source.output is not None and source.table:
             place = source.table if source.schema is None else f"{source.schema}.{source.table}"
-            found.setdefault(source.output, set()).add(place)
-    return {c.name: ", ".join(sorted(found.get(c.name, ()))) for c in predictor.decoding.features}
+            found[source.output].add(place)
+    return {name: ", ".join(sorted(tables)) for name, tables in found.items()}
 
 
 def explain_predict(
@@ -200,6 +195,8 @@ def training_rows(
     top = check_whole(top, "top", 1, 10_000)
     asked = read_sample(connection, predictor, query, has_values=True)
     others = _training_sample(backend, predictor, trained, predictor.key(key))
+    for sample in (asked, others):
+        require_numbers(predictor, replace(sample, weight=None))
     label = predictor.decoding.labels[0]
     given = [
         (_tensors(assemble(predictor.decoding, one.values)), _as_trained(one.labels[0]))
@@ -219,14 +216,13 @@ def training_rows(
     helped = [(k, "helped") for k in order[:top] if found[k] > 0]
     hurt = [(k, "hurt") for k in order[::-1][:top] if found[k] < 0]
     names = [class_text(value) for value in label.classes or ()]
+    labels = [names[y] if names else str(y) for y in others.labels[0].tolist()]
     return [
         {
             "row_key": others.keys[k],
             "effect": effect,
             "influence": float(found[k]),
-            "label": names[int(others.labels[0][k])]
-            if names
-            else str(others.labels[0][k].tolist()),
+            "label": labels[k],
             "loss": float(own[k]),
         }
         for k, effect in (*helped, *hurt)
@@ -305,7 +301,7 @@ def _typical(column: Column) -> Values:
 
 def _explained(
     predictor: Predictor, method: str, x: Arrays, base: Arrays, places: Sequence[Place]
-) -> tuple[Attribution, list[str]]:
+) -> tuple[Attribution, Sequence[str | None]]:
     """Return what columns added to the answer for each row, and what is predicted of it."""
     label, module = predictor.decoding.labels[0], predictor.module
 
@@ -319,9 +315,8 @@ def _explained(
         return outputs(arrays).gather(1, asked[:, None])[:, 0]
 
     with torch.no_grad():
-        starts = range(0, len(next(iter(x.values()))), EVALUATION_BATCH)
-        ends = [(at, at + EVALUATION_BATCH) for at in starts]
-        parts = [outputs({n: a[start:end] for n, a in x.items()}) for start, end in ends]
+        pieces = zip(*(array.split(EVALUATION_BATCH) for array in x.values()), strict=True)
+        parts = [outputs(dict(zip(x, piece, strict=True))) for piece in pieces]
     asked = guesses(predictor.calibration, torch.cat(parts))
     if method == "shapley":
         added = shapley(answer, x, asked, base, places)
@@ -330,7 +325,8 @@ def _explained(
     if label.classes is None:
         return added, [str(value) for value in added.answer.tolist()]
     names = [class_text(value) for value in label.classes]
-    return added, [names[k] for k in asked.tolist()]
+    lost = np.isnan(added.answer)
+    return added, [None if no else names[k] for k, no in zip(asked.tolist(), lost, strict=True)]
 
 
 def _rows(
@@ -338,7 +334,7 @@ def _rows(
     features: Sequence[Column],
     values: Mapping[str, Values],
     explained: Attribution,
-    predicted: Sequence[str],
+    predicted: Sequence[str | None],
     *,
     top: int,
 ) -> Iterator[dict[str, Any]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from time import perf_counter
 from typing import Any
@@ -19,7 +20,9 @@ from mmdb.data.dataset import dataset_of
 from mmdb.data.decoding import class_text
 from mmdb.data.forms import source_row
 from mmdb.data.names import is_dataset
+from mmdb.data.parts import steps_of
 from mmdb.data.query import SourceColumn, analyse, parse_select
+from mmdb.data.query.names import fold
 from mmdb.db.connection import Connection
 from mmdb.db.owners import acting_for
 from mmdb.db.queries import load
@@ -140,10 +143,8 @@ def keep(
     is_query = sample.dataset is None
     sources: Sequence[SourceColumn] = ()
     if is_query:
-        analysis = analyse(data, connection.engine, connection)
-        read = {None, *_names(predictor), *(row["by_name"] for row in found)}
-        names = [name for name, _ in connection.columns(analysis.select)]
-        sources = [s for s in analysis.sources_of(names) if s.output in read]
+        by = {row["by_name"] for row in found} - {None}
+        sources = sources_of(connection, data, dict.fromkeys([*_names(predictor), *by]))
     with connection.transaction():
         (added,) = connection.rows(
             _Q.add_evaluation,
@@ -153,7 +154,7 @@ def keep(
             query=data if is_query else None,
             row_count=sample.row_count,
             seconds=perf_counter() - started,
-            figures=None if figures is None else json.dumps(figures),
+            figures=None if figures is None else json.dumps(figures, ensure_ascii=False),
         )
         ids = {"evaluation_id": added["evaluation_id"]}
         connection.run_many(
@@ -162,6 +163,19 @@ def keep(
         connection.run_many(
             _Q.add_source, [{**ids, "ordinal": k, **source_row(s)} for k, s in enumerate(sources)]
         )
+
+
+def sources_of(connection: Connection, query: str, columns: Collection[str]) -> list[SourceColumn]:
+    """Return what a query reads for some columns, by their names, and what chooses its rows."""
+    analysis = analyse(query, connection.engine, connection)
+    folded = partial(fold, engine=connection.engine, is_quoted=True)
+    read = analysis.sources_of([name for name, _ in connection.columns(analysis.select)])
+    return [source for source in read if source.output is None] + [
+        replace(source, output=name)
+        for source in read
+        for name in columns
+        if (whole := source.output) and (folded(name) == folded(whole) or steps_of(name, whole))
+    ]
 
 
 def _names(predictor: Predictor) -> list[str]:
@@ -289,7 +303,8 @@ def _class_place(names: Sequence[str], positive: str | None) -> int:
         return 1
     if positive not in names:
         what = "No class is named" if positive is None else f"There is no class {show(positive)}"
-        raise InvalidOption(f"{what}.", hint=f"positive is one of {', '.join(names[:20])}.")
+        some = ", ".join(map(show, names[:20]))
+        raise InvalidOption(f"{what}.", hint=f"positive is one of {some}.")
     return names.index(positive)
 
 
@@ -375,15 +390,9 @@ def calibrate_model(
     sample = _read_numbers(connection, asked, data, slice=slice)
     chosen = _fitted(asked, sample, method, wanted, place)
     saved = _save_calibrated(connection, predictor, chosen, names)
-    shown = json.dumps(chosen.to_json(names))
-    return [
-        {
-            "model_id": saved.model_id,
-            "name": saved.name,
-            "version": saved.version,
-            "calibration": shown,
-        }
-    ]
+    shown = json.dumps(chosen.to_json(names), ensure_ascii=False)
+    found = {"model_id": saved.model_id, "name": saved.name, "version": saved.version}
+    return [found | {"calibration": shown}]
 
 
 def _fitted(

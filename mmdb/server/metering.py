@@ -84,21 +84,22 @@ class Metering:
 
 
 def require_numbers(predictor: Predictor, sample: PredictedRows) -> None:
-    """Raise where a model predicts NaN, or all rows weigh 0: no metric is defined then.
+    """Raise where a model predicts no number, or all rows weigh 0: no metric is defined then.
 
     Raises:
         InvalidInput
     """
     if sample.weight is not None and sample.row_count and not sample.weight.any():
         raise InvalidInput("All of these rows weigh 0.", hint="Read rows with a weight above 0.")
-    wrong = [bool(output.isnan().any()) for output in sample.outputs]
-    if any(wrong):
-        every = all(output.isnan().all() for output in sample.outputs)
-        raise InvalidInput(
-            f"Model {predictor.model.reference} predicts NaN for {'all' if every else 'some'} of "
-            "these rows.",
-            hint="Its weights, or what it computes from them, are NaN: choose another model.",
-        )
+    for label, output in zip(predictor.decoding.labels, sample.outputs, strict=True):
+        wrong = ~output.isfinite() if label.task == "regression" else output.isnan()
+        if wrong.any():
+            what = "NaN" if output[wrong].isnan().all() else "infinity or NaN"
+            raise InvalidInput(
+                f"Model {predictor.model.reference} predicts {what} for "
+                f"{'all' if wrong.all() else 'some'} of these rows.",
+                hint="Its weights, or what it computes from them, are not finite: choose another.",
+            )
 
 
 def _candidate(

@@ -71,10 +71,11 @@ class Predictor:
         return [share / whole for share in shares]
 
     def outputs(self, inputs: Inputs) -> tuple[Tensor, ...]:
-        """Return the module's output for each target, float32 (n, size)."""
+        """Return the module's output for each target, float32 (n, size); NaN where no class is."""
         targets = self.decoding.targets
         found = [outputs_of(output, targets) for output in passes(self.module, inputs)]
-        return found[0] if len(found) == 1 else tuple(map(torch.cat, zip(*found, strict=True)))
+        joined = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
+        return tuple(map(_with_lost, self.decoding.labels, joined))
 
     def outputs_at(self, inputs: Inputs, labels: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return what metrics take beside labels: outputs, or of next tokens `label_logs`."""
@@ -109,14 +110,13 @@ class Predictor:
             return Predictions([str(n) for n in values[:, 0].tolist()], nothing, nothing)
         best = guesses(self.calibration, torch.from_numpy(values)).numpy()
         names = [class_text(value) for value in label.classes]
-        chances = values[np.arange(len(best)), best].tolist()
-        lost = [math.isnan(chance) for chance in chances]
-        given = [None if no else names[k] for k, no in zip(best.tolist(), lost, strict=True)]
-        chances = [None if no else chance for chance, no in zip(chances, lost, strict=True)]
+        chances = values[np.arange(len(best)), best]
+        given, probability = np.array(names, object)[best], chances.astype(object)
+        given[np.isnan(chances)] = probability[np.isnan(chances)] = None
         if not of_all:
-            return Predictions(given, chances, nothing)
+            return Predictions(given.tolist(), probability.tolist(), nothing)
         shown = [_json(dict(zip(names, row, strict=True)), row) for row in values.tolist()]
-        return Predictions(given, chances, shown)
+        return Predictions(given.tolist(), probability.tolist(), shown)
 
     def guesses(self, outputs: Tensor) -> Tensor:
         """Return the class that is predicted of each row by the first target's outputs."""
@@ -235,6 +235,13 @@ def _examples(decoding: Decoding) -> np.ndarray:
     return rows.reshape(-1, *given.shape)
 
 
+def _with_lost(label: Label, output: Tensor) -> Tensor:
+    """Return outputs, all NaN of a row whose classes have no probabilities: one is infinite."""
+    if label.task != "classification" or output.isfinite().all():
+        return output
+    return output.masked_fill(output.amax(-1, keepdim=True).isinf(), math.nan)
+
+
 def _probable(label: Label, output: Tensor) -> Tensor:
     if label.task == "classification":
         return torch.softmax(output, dim=-1)
@@ -243,7 +250,7 @@ def _probable(label: Label, output: Tensor) -> Tensor:
 
 def _json(shown: object, numbers: Sequence[float]) -> str | None:
     """Return the JSON of what is shown; None where a number of it is NaN."""
-    return None if any(map(math.isnan, numbers)) else json.dumps(shown)
+    return None if any(map(math.isnan, numbers)) else json.dumps(shown, ensure_ascii=False)
 
 
 def passes(module: nn.Module, inputs: Inputs) -> list[object]:

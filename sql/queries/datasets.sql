@@ -102,8 +102,7 @@ WHERE c.dataset_id = %(dataset_id)s::bigint
 ORDER BY c.ordinal;
 
 -- name: find_partitions
--- The partitions of a dataset: train slices by ordinal, then the validation slice. Of those that are empty all rows
--- were forgotten.
+-- The partitions of a dataset: train slices by ordinal, then the validation slice. Of empty ones all rows were forgotten.
 SELECT
     p.part_id,
     p.dataset_id,
@@ -113,7 +112,7 @@ SELECT
     p.byte_count,
     p.content_hash
 FROM mmdb.partition AS p
-WHERE p.dataset_id = %(dataset_id)s::bigint AND p.row_count > 0
+WHERE p.dataset_id = %(dataset_id)s::bigint
 ORDER BY p.role, p.ordinal, p.part_id;
 
 -- name: find_partition

@@ -15,6 +15,7 @@ from torch import nn
 import mmdb
 from mmdb import errors
 from mmdb.data.dataset import find_dataset
+from mmdb.data.query import analyse
 from mmdb.server.matching import sample_of
 from tests.bench.search.columns import figures_of
 
@@ -468,3 +469,62 @@ def test_numbers_of_any_size_are_what_they_were_once_they_are_stored(
     run = db.create_run("n", dataset="n", architecture="linear", epochs=1)
     assert run.train(workers=1).failed == 0
     assert db.evaluate("n@1", query)
+
+
+def test_names_and_classes_that_are_not_ascii_are_shown_as_they_are(db: mmdb.Database) -> None:
+    towns, notes = ["Köln", "München", "Ulm"], ["gut", "süß 😀", "schlecht"]
+    values = ", ".join(
+        f"({k}, {k % 13}, '{towns[k % 3]}', '{notes[k % 5 % 3]}')" for k in range(200)
+    )
+    db.sql('CREATE TABLE läden (id integer, "Größe" double precision, "Stadt" text, "Note" text)')
+    db.sql(f"INSERT INTO läden VALUES {values}")
+    query = "SELECT * FROM läden"
+    roles = {"roles": {"Größe": "feature", "id": "key"}}
+    db.create_dataset("shops", query, label="Note", options=roles)
+    db.create_run("shops", dataset="shops", architecture="linear", epochs=1)
+    db.run("shops").train(workers=1)
+    db.evaluate("shops", query, by="Stadt")
+    db.importance("shops", query, repeats=2)
+    goal = {"recall": 0.5}
+    db.calibrate_model("shops", query, goal=goal, positive="süß 😀")
+    (shown,) = db.sql(
+        "SELECT d.classes, d.targets, d.class_counts, t.meaning, m.calibration"
+        " FROM mmdb.dataset_overview AS d INNER JOIN mmdb.transform_overview AS t"
+        " ON t.dataset = d.name AND t.column_name = 'Stadt', mmdb.model_overview AS m"
+        " WHERE m.version = 2"
+    )
+    said = db.sql(
+        f"SELECT probabilities FROM mmdb.predict_query('shops', '{query}', probabilities => TRUE)"
+    )
+    kept = db.sql("SELECT options FROM mmdb.dataset") + db.sql(
+        "SELECT figures FROM mmdb.evaluation WHERE figures IS NOT NULL"
+    )
+    rows = [shown, said[0], *kept, *db.transformed("shops", 1)]
+    texts = " ".join(str(value) for row in rows for value in row.values())
+    assert "\\u" not in texts
+    assert all(word in texts for word in ("süß 😀", "Köln", "Größe"))
+
+
+def test_parts_of_values_are_known_by_the_columns_that_they_are_read_from(
+    db: mmdb.Database,
+) -> None:
+    part = "('{\"os\": \"' || CASE WHEN y > 0 THEN 'ios' ELSE 'web' END || '\"}')::json AS payload"
+    db.sql(f"CREATE TABLE clicks AS SELECT id, {part}, a, y AS label FROM things")
+    options = {"transforms": {"payload.os": "auto"}, "roles": {"id": "key"}}
+    db.create_dataset("clicks", "SELECT * FROM clicks", label="label", options=options)
+    db.create_run("clicks", dataset="clicks", architecture="linear", epochs=1).train(workers=1)
+    name = "a" if db.connection.engine == "postgres" else '"A"'  # to DuckDB it is the same one
+    query = f"SELECT payload, a AS {name}, label FROM clicks WHERE id > 9"
+    (schema,) = {s.schema for s in analyse(query, db.connection.engine, db.connection).sources}
+    tables = {r["column_name"]: r["tables"] for r in db.importance("clicks", query, repeats=2)}
+    assert tables == {"payload.os": f"{schema}.clicks", "a": f"{schema}.clicks"}
+    (both,) = db.importance("clicks", query, by_table=True, repeats=2)
+    assert set(both["column_name"].split(", ")) == {"payload.os", "a"}
+    db.evaluate("clicks", query)
+    read = "SELECT DISTINCT column_name, output_name FROM mmdb.evaluation_source ORDER BY 1"
+    assert [tuple(row.values()) for row in db.sql(read)] == [
+        ("a", "a"),
+        ("id", None),
+        ("label", "label"),
+        ("payload", "payload.os"),
+    ]

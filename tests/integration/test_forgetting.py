@@ -93,6 +93,26 @@ def drawn(db: mmdb.Database, kind: str, seed: int) -> set[int]:
     return found if kind == "rows" else found | source.choice(held(db, "points")[:3])
 
 
+@pytest.mark.parametrize("data", [False, True])
+def test_a_model_is_copied_of_whose_dataset_a_partition_is_forgotten(
+    db: mmdb.Database, tmp_path: Path, data: bool
+) -> None:
+    create(db, "points")
+    train(db, "m", "points")
+    db.forget("points", f"id IN ({', '.join(map(str, held(db, 'points')[1]))})")
+    url = f"duckdb:///{tmp_path / 'copy.duckdb'}"
+    db.push("m", to=url, data=data)
+    with mmdb.connect(url) as copy:
+        assert weights(copy, "m") == weights(db, "m")
+        hops = "SELECT ordinal, state_out FROM mmdb.hop ORDER BY ordinal"
+        parts = "SELECT ordinal, role, row_count FROM mmdb.partition ORDER BY role, ordinal"
+        assert copy.sql(hops) == db.sql(hops)
+        assert copy.sql(parts) == db.sql(parts)
+        if data:
+            check(copy)
+            assert held(copy, "points") == held(db, "points")
+
+
 SECOND = {"space": {"lr": [1e-6, 0.05]}}
 ASHA = {"space": {"lr": {"low": 1e-4, "high": 0.1}}, "method": "asha", "trials": 5, "eta": 2}
 CASES = [

@@ -453,6 +453,44 @@ def test_a_row_of_which_a_classifier_predicts_nan_has_no_class(db: mmdb.Database
     ]
 
 
+def test_a_row_of_which_an_output_is_infinite_is_judged_as_one_of_nan(db: mmdb.Database) -> None:
+    for name in ("late", "color", "delay"):
+        module = db.recover(name)
+        for parameter in module.parameters():
+            parameter.data.fill_(0.0)
+        next(module.parameters()).data[0, 0] = math.inf  # of -inf the probability is 0
+        db.save(f"{name}_inf", module, parent=name, dataset=name)
+    for name, positive in (("late_inf", "true"), ("color_inf", "red")):
+        guess = {row["key"]: row["prediction"] for row in db.predict_query(name, ASKED)}
+        assert None in guess.values() and any(guess.values())
+        for method in ("shapley", "gradients"):
+            told = db.explain_predict(name, ASKED, method=method, key="id")
+            assert {row["row_key"]: row["prediction"] for row in told} == guess
+        for ask in (
+            lambda name, **_: db.evaluate(name, ASKED),
+            lambda name, **_: db.evaluate(name, ASKED, metrics=["log_loss", "accuracy"]),
+            lambda name, **_: db.compare_models(name, name.split("_")[0], ASKED),
+            lambda name, **_: db.confusion_matrix(name, ASKED),
+            lambda name, **which: db.roc_curve(name, ASKED, **which),
+            lambda name, **which: db.precision_recall(name, ASKED, **which),
+            lambda name, **which: db.calibration(name, ASKED, **which),
+            lambda name, **which: db.threshold(name, ASKED, {"recall": 0.9}, **which),
+            lambda name, **which: db.calibrate_model(name, ASKED, goal={"recall": 0.9}, **which),
+            lambda name, **_: db.importance(name, ASKED),
+            lambda name, **_: db.training_rows(name, ASKED, trained=ASKED),
+        ):
+            with pytest.raises(errors.InvalidInput, match=f"{name}@1 predicts NaN for some of"):
+                ask(name, positive=positive)
+    for ask in (
+        lambda name, **_: db.evaluate(name, ASKED),
+        lambda name, **_: db.compare_models(name, "delay", ASKED),
+        lambda name, **_: db.importance(name, ASKED),
+        lambda name, **_: db.training_rows(name, ASKED, trained=ASKED),
+    ):  # 0 times infinity is NaN
+        with pytest.raises(errors.InvalidInput, match="@1 predicts infinity or NaN for all of"):
+            ask("delay_inf")
+
+
 def _first(model: str) -> dict[str, str]:
     return {"positive": "red" if model == "color_nan" else "true"}
 

@@ -377,7 +377,9 @@ def _add(
         "byte_count": sum(e.byte_count for e in entries if e.tied_to is None and e.layout is None),
         "stored_bytes": stored_bytes,
         "save_s": perf_counter() - request.started,
-        "calibration": None if about.calibration is None else json.dumps(about.calibration),
+        "calibration": None
+        if about.calibration is None
+        else json.dumps(about.calibration, ensure_ascii=False),
     }
     model_id, version = _add_row(connection, request, row | dict(where or {}))
     metrics = [(model_id, key, "", value) for key, value in about.metrics.items()]

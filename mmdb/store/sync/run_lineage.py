@@ -66,29 +66,20 @@ def put_dataset(
         return found
     name = _free_name(target, row) if with_blocks else row["name"]
     values = dict(row) | {"name": name, "is_dropped": not with_blocks}
-    (added,) = target.rows(_Q.add_copied_dataset, **values)
-    own = added["dataset_id"]
+    own = target.rows(_Q.add_copied_dataset, **values)[0]["dataset_id"]
     columns = source.rows(_D.find_columns, dataset_id=dataset_id)
-    target.append(
-        _D.add_column,
-        [(own, k, c["name"], c["kind"], c["width"]) for k, c in enumerate(columns)],
-    )
+    added = [(own, k, c["name"], c["kind"], c["width"]) for k, c in enumerate(columns)]
+    target.append(_D.add_column, added)
     given = ("transform", "source", "parameters", "statistics", "categories")
-    target.append(
-        _D.add_transform,
-        [
-            (own, k, *(c[name] for name in given))
-            for k, c in enumerate(columns)
-            if c["transform"] is not None
-        ],
-    )
+    fitted = [(own, k, *(c[n] for n in given)) for k, c in enumerate(columns) if c["transform"]]
+    target.append(_D.add_transform, fitted)
     sources = source.rows(_Q.read_sources, dataset_id=dataset_id)
     target.append(_D.add_source, [(own, *each.values()) for each in sources])
     for part in source.rows(_D.find_partitions, dataset_id=dataset_id):
         (new,) = target.rows(
             _D.add_partition, **{k: v for k, v in part.items() if k != "part_id"} | _own(own)
         )
-        if with_blocks and progress is not None:
+        if with_blocks and progress is not None and part["row_count"]:
             _put_blocks(source, target, part["part_id"], new["part_id"], progress)
     return CopiedDataset(own, not with_blocks)
 
