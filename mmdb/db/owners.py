@@ -143,13 +143,15 @@ _Q = load("owners")
 def acting_for(connection: Connection, candidate_id: int) -> Iterator[None]:
     """Let what is saved within belong to the owner of a candidate's run, whoever trains it.
 
-    The caller has begun the transaction.
+    It belongs to the caller where that one may not act for the owner: a worker for a superuser, or
+    a trainer, where there are no teams, for another one. The caller has begun the transaction.
     """
     if connection.engine != "postgres":
         yield
         return
     (run,) = connection.rows(_Q.find_owner, candidate_id=candidate_id)
-    with acting_as(connection, run["owner"]):
+    is_known = run["owner"] in ("", "public") or connection.rows(_Q.find_principal, **run)
+    with acting_as(connection, run["owner"] if is_known else None):
         yield
 
 

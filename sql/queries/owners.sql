@@ -13,10 +13,23 @@ SELECT
         WHEN coalesce(r.owner, 'public') <> 'public' THEN r.owner
         WHEN mmdb.caller_is('mmdb_admin') OR mmdb.caller_is('mmdb_worker') THEN 'public'
         ELSE ''
-    END AS owner
+    END AS owner,
+    mmdb.caller()::text AS caller,
+    mmdb.caller_is('mmdb_admin') OR mmdb.caller_is('mmdb_worker') AS serves
 FROM mmdb.candidate AS c
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
 WHERE c.candidate_id = %(candidate_id)s::bigint;
+
+-- name: find_principal
+-- A role for which another may act, as mmdb.new_owner() has it; none if it may not.
+SELECT a.rolname::text AS name
+FROM pg_catalog.pg_roles AS a
+WHERE
+    a.rolname = %(owner)s::text
+    AND (
+        pg_catalog.pg_has_role(%(caller)s::name, a.oid, 'MEMBER')
+        OR %(serves)s::boolean AND NOT (a.rolsuper OR pg_catalog.has_schema_privilege(a.oid, 'mmdb', 'CREATE'))
+    );
 
 -- name: find_foreign
 -- A run that this role may read and not change, as it is another team's.

@@ -65,6 +65,28 @@ def test_a_member_an_admin_and_the_owner_may(alone: Teams, role: str) -> None:
         session.rollback()
 
 
+@pytest.mark.parametrize(
+    ("creator", "trainer", "owner"),
+    [
+        ("postgres", "serf", "serf"),  # who may not act for a superuser
+        ("postgres", "bob", "bob"),
+        ("ann", "bob", "bob"),
+        ("ann", "serf", "team_a"),
+        ("ann", "amy", "team_a"),
+    ],
+)
+def test_a_run_is_trained_by_others(alone: Teams, creator: str, trainer: str, owner: str) -> None:
+    run = f"{creator}_{trainer}"
+    with alone.connect(creator) as db:
+        search = {"space": {"lr": [0.1]}}
+        db.create_run(run, dataset="data_north", architecture="linear", search=search, epochs=1)
+    with alone.connect(trainer) as db:
+        db.run(run).train(workers=1)
+    with psycopg.connect(alone.url) as session:
+        found = session.execute("SELECT owner FROM mmdb.model WHERE name = %s", [run]).fetchall()
+    assert found == [(owner,)]
+
+
 def test_what_is_nobodys_is_everybodys(alone: Teams) -> None:
     with psycopg.connect(alone.url) as session:
         session.execute("UPDATE mmdb.model SET owner = NULL WHERE name = 'best_north'")

@@ -88,6 +88,7 @@ POSTGRES_ONLY = {
     "owners.find_usable": "DuckDB has no roles",
     "owners.may_replace": "DuckDB has no roles",
     "owners.find_owner": "DuckDB has no roles",
+    "owners.find_principal": "DuckDB has no roles",
     "owners.find_limits": "DuckDB has no roles",
     "owners.find_memory": "DuckDB has no roles",
     "owners.find_predict_rows": "DuckDB has no roles",
