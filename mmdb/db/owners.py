@@ -79,7 +79,7 @@ _DENIED = {
     "another team, or the owner has not allowed it: docs/roles.md.",
     "for table": "A table of mmdb's is its owner's alone: views show what is in it and functions "
     "change it, docs/roles.md; a right on another table is its owner's to GRANT.",
-    "is no member of": "RESET mmdb.team, or have the owner of that role GRANT it.",
+    "is no member of": "A member of that role may; or RESET mmdb.team, if you have set it.",
     "foreign key": "Call mmdb from a statement of its own, not from a trigger of that table.",
 }
 

@@ -13,7 +13,7 @@ from mmdb.messages import show
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """What a new model must reach on the rows on which the old one is measured too."""
+    """The condition for a new model to replace the old one, measured on the same rows."""
 
     metric: str | None = None  # None: by which the run compares its candidates
     at_least: float = 0.0  # how much better it must be; below 0: how much worse it may be

@@ -78,7 +78,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostedWorkload:
-    """What is to be trained."""
+    """The candidates, rows and epochs to be trained, with what they cost."""
 
     candidates: tuple[CandidateCost, ...]
     rows: tuple[int, ...]  # of each train partition
@@ -105,7 +105,7 @@ class Knobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a plan says of one way of training.
+    """Seconds, bytes and phases predicted for one way of training.
 
     The six phases are worker-seconds: together `knobs.workers` times `p50_s`.
     """

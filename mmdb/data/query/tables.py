@@ -232,7 +232,7 @@ def _listed(alias: exp.TableAlias | None) -> list[exp.Expr]:
 def _relabelled(
     columns: list[QueryColumn], listed: list[exp.Expr], engine: Engine
 ) -> list[QueryColumn]:
-    """Return columns of which the first ones have other names."""
+    """Return the columns with the first ones renamed as an alias lists them: t (a, b)."""
     if not listed:
         return columns
     places = range(len(listed))

@@ -38,7 +38,7 @@ _Shapes = tuple[tuple[int, ...] | None, ...]
 
 
 class DispatchMode(TorchDispatchMode):
-    """A mode for which torch does not import its compiler: that takes a second."""
+    """Sees each operation, without the compiler that torch would import for it in a second."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

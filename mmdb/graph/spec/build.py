@@ -50,7 +50,7 @@ _MOST_GUESSED = 4  # inputs whose dtypes are tried one by one
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """What `build` takes beside an architecture, for what builds one that is made of others."""
+    """The other arguments of `build`, passed on to build networks that are made of networks."""
 
     arguments: Mapping[str, object]
     input_shape: Shape
