@@ -306,8 +306,10 @@ def add_dataset(connection: Connection, row: Mapping[str, object], owner: str | 
 
     Args:
         owner: whose it is, as a version is the dataset's owner's; None: the caller's.
+    Raises:
+        RightsMissing: the caller may not act for that role.
     """
-    with acting_as(connection, owner):
+    with acting_as(connection, owner, or_refuse=True):
         return int(connection.rows(_Q.add_dataset, **row)[0]["dataset_id"])
 
 

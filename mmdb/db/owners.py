@@ -79,7 +79,7 @@ _DENIED = {
     "another team, or the owner has not allowed it: docs/roles.md.",
     "for table": "A table of mmdb's is its owner's alone: views show what is in it and functions "
     "change it, docs/roles.md; a right on another table is its owner's to GRANT.",
-    "is no member of": "A member of that role may; or RESET mmdb.team, if you have set it.",
+    "may not act for": "A member of that role may; or RESET mmdb.team, if you have set it.",
     "foreign key": "Call mmdb from a statement of its own, not from a trigger of that table.",
 }
 
@@ -143,31 +143,36 @@ _Q = load("owners")
 def acting_for(connection: Connection, candidate_id: int) -> Iterator[None]:
     """Let what is saved within belong to the owner of a candidate's run, whoever trains it.
 
-    It belongs to the caller where that one may not act for the owner: a worker for a superuser, or
-    a trainer, where there are no teams, for another one. The caller has begun the transaction.
+    The caller has begun the transaction.
     """
-    if connection.engine != "postgres":
-        yield
-        return
-    (run,) = connection.rows(_Q.find_owner, candidate_id=candidate_id)
-    is_known = run["owner"] in ("", "public") or connection.rows(_Q.find_principal, **run)
-    with acting_as(connection, run["owner"] if is_known else None):
+    found = connection.engine == "postgres" and connection.rows(
+        _Q.find_owner, candidate_id=candidate_id
+    )
+    with acting_as(connection, found[0]["owner"] if found else None):
         yield
 
 
 @contextmanager
-def acting_as(connection: Connection, owner: str | None) -> Iterator[None]:
+def acting_as(
+    connection: Connection, owner: str | None, *, or_refuse: bool = False
+) -> Iterator[None]:
     """Let what is added within belong to a role; None: to whom it would belong anyway.
 
-    The caller has begun the transaction.
+    So it does where the caller may not act for that role: an admin or a worker for a superuser, or
+    a trainer, where there are no teams, for another one. The caller has begun the transaction.
+
+    Args:
+        or_refuse: the server refuses such a row instead.
     """
     if not owner or connection.engine != "postgres":
         yield
         return
-    (before,) = connection.rows(_Q.find_team)
-    connection.run(_Q.act_for, team=owner)
+    (me,) = connection.rows(_Q.find_actor)
+    role = {"owner": owner, "caller": me["caller"], "serves": me["serves"]}
+    if or_refuse or owner == "public" or connection.rows(_Q.find_principal, **role):
+        connection.run(_Q.act_for, team=owner)
     yield  # an error ends the transaction, and with it the setting
-    connection.run(_Q.act_for, team=before["team"])
+    connection.run(_Q.act_for, team=me["team"])
 
 
 def readable(connection: Connection, model_ids: Iterable[int]) -> set[int]:

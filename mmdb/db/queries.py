@@ -2,8 +2,8 @@
 
 A query starts with `-- name: find_run`, one comment line that says what it does, and holds one
 statement. Placeholders are `%(name)s::type`; the cast tells all three drivers the type. On
-PostgreSQL those that touch mmdb's tables are functions of schema `mmdb_call`, see
-`mmdb.db.definers`: who calls them needs no right on a table.
+PostgreSQL those that touch mmdb's tables, or ask who calls, are functions of schema `mmdb_call`,
+see `mmdb.db.definers`: who calls them needs no right on a table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INSERT = re.compile(
     r"(?P<rest>\s*ON CONFLICT(?: \(\w+(?:, \w+)*\))? DO NOTHING)?"
 )
 _OF_SESSION = re.compile(r"\bpg_(try_)?advisory_lock(_shared)?\(|^LISTEN\b", re.M)
-_TABLE = re.compile(r"(?<!')\bmmdb\.\w+\b(?!\()")
+_OWN = re.compile(r"(?<!')\bmmdb\.(?:\w+\b(?!\()|caller)")
 #: Files whose statements run as they are: calls of functions, what comes before there are any, and
 #: what the server says of its sessions to some and not to others.
 _OPEN = {"api", "citus", "doctor", "install", "metrics", "nodes", "operations"}
@@ -65,7 +65,7 @@ class Query:
     def definer(self) -> str | None:
         """The function of `mmdb_call` that PostgreSQL has for the statement, if it has one."""
         is_open = self.file in _OPEN or not self.file or self.file.startswith("bench")
-        if is_open or self.sql.startswith("VACUUM") or not _TABLE.search(self.sql):
+        if is_open or self.sql.startswith("VACUUM") or not _OWN.search(self.sql):
             return None
         return f"{self.file}_{self.name}"
 

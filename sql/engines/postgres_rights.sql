@@ -106,7 +106,7 @@ BEGIN
         RETURN team;
     END IF;
     RAISE insufficient_privilege USING
-        MESSAGE = format('Role %I is no member of %I, for which mmdb.team says that it acts.', me, team);
+        MESSAGE = format('Role %I may not act for %I.', me, team);
 END
 $$;
 COMMENT ON FUNCTION mmdb.new_owner() IS 'Whose a new row is: the caller''s, or that of the team which it acts for.';

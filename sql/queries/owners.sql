@@ -1,6 +1,10 @@
--- name: find_team
--- For whom new rows are made in this session, as the columns `owner` have it; empty for the role itself.
-SELECT coalesce(current_setting('mmdb.team', TRUE), '') AS team;
+-- name: find_actor
+-- For whom new rows are made in this session, as the columns `owner` have it, empty for the role itself; who makes them,
+-- and whether that role serves all teams.
+SELECT
+    coalesce(current_setting('mmdb.team', TRUE), '') AS team,
+    mmdb.caller()::text AS caller,
+    mmdb.caller_is('mmdb_admin') OR mmdb.caller_is('mmdb_worker') AS serves;
 
 -- name: act_for
 -- Make new rows of the transaction for a team.
@@ -13,9 +17,7 @@ SELECT
         WHEN coalesce(r.owner, 'public') <> 'public' THEN r.owner
         WHEN mmdb.caller_is('mmdb_admin') OR mmdb.caller_is('mmdb_worker') THEN 'public'
         ELSE ''
-    END AS owner,
-    mmdb.caller()::text AS caller,
-    mmdb.caller_is('mmdb_admin') OR mmdb.caller_is('mmdb_worker') AS serves
+    END AS owner
 FROM mmdb.candidate AS c
 INNER JOIN mmdb.run AS r ON c.run_id = r.run_id
 WHERE c.candidate_id = %(candidate_id)s::bigint;

@@ -120,13 +120,34 @@ def test_everybody_runs_a_query_of_the_owner_of_mmdb(alone: Teams) -> None:
         owner.drop_dataset("data_owner")
 
 
+def test_an_admin_adds_no_version_in_a_superusers_name_and_forgets_rows(alone: Teams) -> None:
+    with alone.connect() as owner, alone.connect("guard") as guard:
+        owner.sql("CREATE TABLE public.crops AS SELECT * FROM public.points")
+        owner.sql("GRANT SELECT ON public.crops TO PUBLIC")
+        owner.create_dataset("crops", "SELECT x, y FROM public.crops", partitions=1)
+        search = {"space": {"lr": [0.1]}}
+        owner.create_run("crops", dataset="crops", architecture="linear", search=search, epochs=1)
+        owner.run("crops").train(workers=1)
+        owner.sql("INSERT INTO public.crops SELECT * FROM public.points LIMIT 2")
+        for fit in (False, True):  # the version's query would be whose it is
+            with pytest.raises(errors.RightsMissing, match="guard may not act for postgres"):
+                guard.refresh_dataset("crops", fit=fit)
+        assert owner.refresh_dataset("crops").is_new
+        guard.sql("SELECT * FROM mmdb.forget('crops', 'x > 0')")
+        assert guard.remake(workers=1) == 1
+        made = "SELECT version, owner FROM mmdb.model WHERE name = 'crops' ORDER BY version"
+        assert [row["owner"] for row in owner.sql(made)] == ["postgres", "guard"]
+        owner.drop_dataset("crops", force=True)
+        owner.sql("DROP TABLE public.crops")
+
+
 @pytest.mark.parametrize("team", ["postgres", "team_a", "nobody", "public"])
 def test_nobody_acts_for_a_team_that_it_is_no_member_of(alone: Teams, team: str) -> None:
     with alone.connect("bob") as bob:
         bob.sql(f"SET mmdb.team = '{team}'")
-        with pytest.raises(errors.RightsMissing, match="Role bob is no member of"):
+        with pytest.raises(errors.RightsMissing, match="Role bob may not act for"):
             bob.create_dataset("forged", "SELECT x, y FROM public.points", partitions=1)
-        with pytest.raises(errors.RightsMissing, match="no member"):
+        with pytest.raises(errors.RightsMissing, match="may not act for"):
             bob.save("forged", module())
 
 
