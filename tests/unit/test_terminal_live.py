@@ -13,13 +13,22 @@ from mmdb.terminal.live_view import TrainingView, bar, cells_of
 from mmdb.terminal.training import training_watch
 from mmdb.train.values.seeds import VALIDATION
 from mmdb.train.watch import Snapshot, Watch, WorkerView, WorkSegment
+from mmdb.train.watch.progress import WatchedRun
 
 
 def training(candidates: int = 3, workers: int = 2) -> Watch:
     """Return a watch of a run that began at 0, with two epochs of candidate 10 behind it."""
     watch = Watch()
     watch.begin(
-        "search", strategy="mop", metric="accuracy", maximize=True, epochs=4, visits=2, at=0.0
+        WatchedRun(
+            "search",
+            strategy="mop",
+            metric="accuracy",
+            maximize=True,
+            epochs=4,
+            visits=2,
+            began_at=0.0,
+        )
     )
     for ordinal in range(candidates):
         config = {"lr": 0.1 / (ordinal + 1), "batch_size": 32, "architecture.hidden": [ordinal]}
@@ -92,7 +101,11 @@ def test_a_small_terminal_says_how_many_it_leaves_out() -> None:
 def test_the_view_before_anything_has_begun() -> None:
     assert drawn(Watch().snapshot(0.0), 80, 24) == ["starting workers"]
     watch = Watch()
-    watch.begin("r", strategy="mop", metric=None, maximize=True, epochs=1, visits=1, at=0.0)
+    watch.begin(
+        WatchedRun(
+            "r", strategy="mop", metric=None, maximize=True, epochs=1, visits=1, began_at=0.0
+        )
+    )
     watch.candidate("r", 0, {"lr": 1})
     lines = drawn(watch.snapshot(0.0), 80, 24)
     assert lines[1].endswith("0/1 hops") and "starting workers" in lines
@@ -157,7 +170,15 @@ def test_without_a_terminal_there_are_lines_now_and_then() -> None:
     file = StringIO()
     with training_watch(console=Console(file=file, width=40)) as watch:
         watch.begin(
-            "r", strategy="mop", metric="rmse", maximize=False, epochs=100, visits=1, at=0.0
+            WatchedRun(
+                "r",
+                strategy="mop",
+                metric="rmse",
+                maximize=False,
+                epochs=100,
+                visits=1,
+                began_at=0.0,
+            )
         )
         watch.candidate("r", 0, {"name": "[bold]"})
         for k in range(100):
@@ -173,7 +194,11 @@ def test_in_a_terminal_the_view_is_drawn_in_place_and_goes_away() -> None:
     file = StringIO()
     console = Console(file=file, width=60, height=12, force_terminal=True, legacy_windows=False)
     with training_watch(console=console) as watch:
-        watch.begin("r", strategy="mop", metric=None, maximize=True, epochs=1, visits=9, at=0.0)
+        watch.begin(
+            WatchedRun(
+                "r", strategy="mop", metric=None, maximize=True, epochs=1, visits=9, began_at=0.0
+            )
+        )
         watch.candidate("r", 0, {})
         for k in range(9):
             watch.hop_started("r", "w", 0, 0, k, k / 10)
@@ -188,7 +213,11 @@ def test_in_a_terminal_the_view_is_drawn_in_place_and_goes_away() -> None:
 
 def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with training_watch(quiet=True) as watch:
-        watch.begin("r", strategy="mop", metric=None, maximize=True, epochs=1, visits=1, at=0.0)
+        watch.begin(
+            WatchedRun(
+                "r", strategy="mop", metric=None, maximize=True, epochs=1, visits=1, began_at=0.0
+            )
+        )
         watch.tick(1.0)
     assert capsys.readouterr().out == ""
 

@@ -48,7 +48,7 @@ _COPIED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CopyOptions:
     """What a caller decides about a copy."""
 

@@ -37,6 +37,7 @@ from mmdb.train.values.seeds import VALIDATION
 from mmdb.train.values.spec import Past
 from mmdb.train.warm.warm_options import OFF
 from mmdb.train.watch import Watch
+from mmdb.train.watch.progress import WatchedRun
 
 _Q = load("runs")
 
@@ -83,15 +84,8 @@ class RunJob:
                 hint="Train it where it comes from, or create a run here with "
                 "warm_start => 'NAME@VERSION', the model that came with it.",
             )
-        watch.begin(
-            run.name,
-            strategy=run.workload.strategy,
-            metric=run.metric,
-            maximize=bool(run.maximize),
-            epochs=run.epochs,
-            visits=run.visits,
-            at=time.time(),
-        )
+        asked = (run.workload.strategy, run.metric, bool(run.maximize), run.epochs, run.visits)
+        watch.begin(WatchedRun(run.name, *asked, began_at=time.time()))
         self._search = LoggedSearch(control, run.run_id, search_of(run), log)
         known = last_goals(log)
         for member in run.members[: self._search.known]:

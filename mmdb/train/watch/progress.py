@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from typing import Any
 
@@ -139,27 +139,27 @@ class WatchedCandidate:
     failed: bool = False
 
 
+@dataclass(slots=True)
 class WatchedRun:
-    """The candidates of one run."""
+    """The candidates of one run.
 
-    def __init__(
-        self,
-        run: str,
-        strategy: str,
-        metric: str | None,
-        maximize: bool,
-        epochs: int,
-        visits: int,
-        at: float,
-    ) -> None:
-        self.run, self.strategy, self.metric, self.maximize = run, strategy, metric, maximize
-        self.epochs, self.visits, self.began_at = epochs, visits, at
-        self.members: dict[int, WatchedCandidate] = {}
-        self.ended = False
-        self._rate = HopRate()
-        self._latest: EpochEnd | None = None
-        self._first: dict[str, str] = {}  # the first configuration, its values as JSON
-        self._varied: dict[str, None] = {}
+    Attributes:
+        visits: hops of one epoch of a candidate, the validation included.
+    """
+
+    run: str
+    strategy: str
+    metric: str | None
+    maximize: bool
+    epochs: int
+    visits: int
+    began_at: float
+    members: dict[int, WatchedCandidate] = field(default_factory=dict)
+    ended: bool = False
+    _rate: HopRate = field(default_factory=HopRate)
+    _latest: EpochEnd | None = None
+    _first: dict[str, str] = field(default_factory=dict)  # the first configuration, as JSON
+    _varied: dict[str, None] = field(default_factory=dict)
 
     def add(self, member: WatchedCandidate) -> None:
         """Take a candidate in."""

@@ -42,23 +42,9 @@ class Watch:
 
     # -- runs and candidates --------------------------------------------------
 
-    def begin(
-        self,
-        run: str,
-        *,
-        strategy: str,
-        metric: str | None,
-        maximize: bool,
-        epochs: int,
-        visits: int,
-        at: float,
-    ) -> None:
-        """Begin to follow a run, or begin anew.
-
-        Args:
-            visits: hops of one epoch of a candidate, the validation included.
-        """
-        self._runs[run] = WatchedRun(run, strategy, metric, maximize, epochs, visits, at)
+    def begin(self, run: WatchedRun) -> None:
+        """Begin to follow a run, or begin anew."""
+        self._runs[run.run] = run
 
     def candidate(
         self,

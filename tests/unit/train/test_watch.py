@@ -9,7 +9,7 @@ import pytest
 
 from mmdb.train.values.seeds import VALIDATION
 from mmdb.train.watch import Notices, RunView, Snapshot, Watch, notice
-from mmdb.train.watch.progress import LEADERS, RESOLUTION_S, WINDOW_S
+from mmdb.train.watch.progress import LEADERS, RESOLUTION_S, WINDOW_S, WatchedRun
 from mmdb.train.watch.watch import MANY
 
 MERGE = VALIDATION - 1
@@ -19,7 +19,7 @@ def watch_of(candidates: int = 3, *, epochs: int = 2, visits: int = 2, **options
     """Return a watch of the run "r", begun at 0, whose candidates have the ids 10, 11, ..."""
     watch = Watch()
     about: dict[str, Any] = {"strategy": "mop", "metric": "accuracy", "maximize": True}
-    watch.begin("r", epochs=epochs, visits=visits, at=0.0, **(about | options))
+    watch.begin(WatchedRun("r", epochs=epochs, visits=visits, began_at=0.0, **(about | options)))
     for ordinal in range(candidates):
         config = {"lr": 0.1 * (ordinal + 1), "batch_size": 32}
         watch.candidate("r", ordinal, config, candidate_id=10 + ordinal)
@@ -81,7 +81,11 @@ def test_several_workers_at_one_candidate_share_its_time() -> None:
 
 def test_runs_share_the_workers() -> None:
     watch = watch_of(4)
-    watch.begin("s", strategy="mop", metric=None, maximize=True, epochs=9, visits=1, at=0.0)
+    watch.begin(
+        WatchedRun(
+            "s", strategy="mop", metric=None, maximize=True, epochs=9, visits=1, began_at=0.0
+        )
+    )
     watch.candidate("s", 0, {})
     watch.worker("second")
     hop(watch, 0, 0.0, 1.0)
@@ -234,7 +238,11 @@ def test_snapshots_are_shown_so_often_and_no_oftener() -> None:
 def test_snapshots_of_very_many_candidates_are_rarer() -> None:
     shown: list[float] = []
     watch = Watch(lambda snapshot: shown.append(snapshot.at), every_s=1.0)
-    watch.begin("r", strategy="mop", metric=None, maximize=True, epochs=1, visits=1, at=0.0)
+    watch.begin(
+        WatchedRun(
+            "r", strategy="mop", metric=None, maximize=True, epochs=1, visits=1, began_at=0.0
+        )
+    )
     for ordinal in range(4 * MANY):
         watch.candidate("r", ordinal, {})
     for second in range(10):
@@ -271,7 +279,11 @@ def test_notices_come_at_ends_of_epochs_and_now_and_then() -> None:
 
 def test_notices_name_the_run_where_there_are_several() -> None:
     watch, notices = watch_of(1), Notices()
-    watch.begin("s", strategy="mop", metric=None, maximize=True, epochs=1, visits=1, at=0.0)
+    watch.begin(
+        WatchedRun(
+            "s", strategy="mop", metric=None, maximize=True, epochs=1, visits=1, began_at=0.0
+        )
+    )
     watch.candidate("s", 0, {})
     assert notices.lines(watch.snapshot(0.0)) == []
     epoch_of(watch, 0, 0.0, 0.5)
