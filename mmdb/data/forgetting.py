@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mmdb.arguments import unfit
 from mmdb.data.column_layout import ClassCounts
 from mmdb.data.dataset import StoredDataset, StoredPartition, dataset_of, find_decoding
 from mmdb.data.ingest import gather
@@ -329,6 +330,9 @@ def _wanted(
     """
     query = dataset.query
     if condition is not None:
+        columns = connection.columns(f"SELECT ({condition}\n) AS holds FROM ({query}\n) AS q")
+        if [kind for _, kind in columns] != ["boolean"]:  # any number but 0 is true to DuckDB
+            raise unfit("condition", condition, 'It is true or false of a row, such as "id = 3".')
         query = f"SELECT * FROM ({query}\n) AS q WHERE ({condition}\n)"
     keys = [column.name for column in dataset.columns if column.kind == "key"]
     options = Options.parse(dataset.options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -229,7 +229,10 @@ def _scan(
     except NullFound:
         raise _count_nulls(connection, select, request) from None
     except QueryFailed as error:
-        raise _too_wide(connection, select, request) or error from None
+        found = None
+        with suppress(QueryFailed):  # the error may have ended a transaction
+            found = _too_wide(connection, select, request)
+        raise found or error from None
     except RaggedFound as error:
         raise RaggedArray(
             f"Column {error.column!r} holds arrays or byte strings of different lengths."

@@ -410,6 +410,11 @@ def test_what_cannot_be_forgotten_is_refused(db: mmdb.Database) -> None:
     for wrong in ("nothing = 1", "id = 1; DELETE FROM points", "id ="):
         with pytest.raises(errors.QueryError):
             db.forget("points", wrong)
+    with pytest.raises(errors.QueryFailed, match="x1"):  # once rows are read, in the transaction
+        db.forget("points", "('x' || id)::integer = 1")
+    for number in ("id", "5", "(SELECT id FROM points WHERE id = 3)"):  # true to DuckDB
+        with pytest.raises(errors.InvalidOption, match="condition is"):
+            db.forget("points", number)
     with pytest.raises(errors.InvalidOption):
         db.forget("points", "id = 1", models="keep")
     with pytest.raises(errors.InvalidOption):
