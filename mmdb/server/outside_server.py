@@ -17,13 +17,13 @@ from mmdb.db.url import AnyConnection
 from mmdb.errors import InvalidOption, MmdbError
 from mmdb.server.calls import Argument, Declaration, declarations, declared, duckdb_type
 from mmdb.train.drive.child import ChildProcess
-from mmdb.train.hops.runner import HopRunner
 
 if TYPE_CHECKING:
     from torch import nn
 
     from mmdb.plan.profile.measurers import CalibrationSetup
     from mmdb.store.models.model_rows import SavedModel
+    from mmdb.train.hops.runner import HopRunner
 
 
 _T = TypeVar("_T")
@@ -107,6 +107,8 @@ class ChildBackend:
             ChildBackend.close(self)
             self._child = ChildProcess(device or "cpu")
             self._child.warm_up()
+            from mmdb.train.hops.runner import HopRunner  # imports torch
+
             self._runner = HopRunner(self.connection, self._child, "session")
         return self._child
 

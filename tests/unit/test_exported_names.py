@@ -35,6 +35,20 @@ def test_importing_mmdb_loads_neither_torch_nor_a_driver() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_session_that_keeps_and_traces_data_loads_no_torch() -> None:
+    code = """
+import sys, mmdb
+with mmdb.connect("duckdb://") as db:
+    db.sql("CREATE TABLE t AS SELECT i AS id, i / 9.0 AS x, i % 3 AS y FROM range(99) AS g (i)")
+    db.create_dataset("d", "SELECT * FROM t", label="y", partitions=2)
+    db.refresh_dataset("d")
+    db.lineage("dataset:d", "up")
+    print([name for name in ("torch", "numba", "networkx") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_a_session_that_predicts_loads_no_parser_and_no_driver() -> None:
     names = "mmdb.server.predictor, mmdb.train.replay.recipe_replay, mmdb.server.model_functions"
     unwanted = "[n for n in ('sqlglot', 'psycopg', 'duckdb') if n in sys.modules]"
