@@ -145,9 +145,8 @@ def acting_for(connection: Connection, candidate_id: int) -> Iterator[None]:
 
     The caller has begun the transaction.
     """
-    found = connection.engine == "postgres" and connection.rows(
-        _Q.find_owner, candidate_id=candidate_id
-    )
+    has_owners = connection.engine == "postgres"
+    found = connection.rows(_Q.find_owner, candidate_id=candidate_id) if has_owners else []
     with acting_as(connection, found[0]["owner"] if found else None):
         yield
 
