@@ -13,8 +13,8 @@ from mmdb.train.drive.run_state import RunState
 from mmdb.train.ledger.run_options import Decide
 from mmdb.train.watch import RunView
 
-#: Of the seconds that a run has left, what planning it anew may take.
-PLANNING_SHARE = 0.1
+#: Of the seconds that a run has left, what planning it anew may take: idle workers wait for it.
+PLANNING_SHARE = 0.02
 #: Hops of each worker before which a run's seconds say little: the first ones warm up.
 FEW_HOPS = 3
 
