@@ -78,7 +78,7 @@ POSTGRES_ONLY = {
     "locks.unlock_run": "no other process has the file open",
     "locks.lock_totals": "no other process has the file open",
     "locks.share_totals": "no other process has the file open",
-    "owners.find_team": "DuckDB has no roles",
+    "owners.find_actor": "DuckDB has no roles",
     "owners.act_for": "DuckDB has no roles",
     "owners.find_foreign": "DuckDB has no roles",
     "owners.find_others": "DuckDB has no roles",
