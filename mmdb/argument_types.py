@@ -7,6 +7,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from numbers import Integral, Real
 from os import PathLike
@@ -57,9 +58,10 @@ def names_wrong_types(method: Callable[_Given, _Result]) -> Callable[_Given, _Re
             known = isinstance(error, MmdbError) and not isinstance(error, DatabaseFailed)
             if not (known or stops_the_caller(error)):
                 hints = get_type_hints(method, _names(method))
-                given = inspect.signature(method).bind(*args, **kwargs).arguments
-                for name, value in given.items():
-                    check_type(name, value, hints.get(name, Any))
+                with suppress(TypeError):  # too many arguments, which Python's own error says
+                    given = inspect.signature(method).bind(*args, **kwargs).arguments
+                    for name, value in given.items():
+                        check_type(name, value, hints.get(name, Any))
             raise
 
     return call

@@ -55,3 +55,8 @@ def test_a_session_that_predicts_loads_no_parser_and_no_driver() -> None:
     code = f"import sys, {names}; print({unwanted})"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_of_too_many_arguments_the_function_is_named() -> None:
+    with mmdb.connect("duckdb://") as db, pytest.raises(TypeError, match=r"drop_run\(\) takes 2"):
+        db.drop_run("a", "b")  # type: ignore[call-arg]
