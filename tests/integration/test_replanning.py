@@ -19,8 +19,8 @@ from mmdb.train.drive.replanning import FEW_HOPS, Replanner
 from mmdb.train.drive.run_state import load_run
 from mmdb.train.drive.train_run import train
 from mmdb.train.watch import Watch
-from mmdb.train.watch.progress import WatchedRun
 from tests.copies import Copies
+from tests.watched import watched
 
 QUERY = "SELECT i * 0.01 AS a, i % 7 AS b, i % 3 AS y FROM generate_series(1, 600) AS g (i)"
 #: Hops of a candidate of the runs here: of an epoch, and epochs.
@@ -155,8 +155,7 @@ class Trained:
 
         self.replanner = Replanner(LockedConnection(db.connection), run, decide, planning_s)
         self.watch = Watch()
-        run_seen = WatchedRun("run", "mop", None, False, epochs=25, visits=4, began_at=0.0)
-        self.watch.begin(run_seen)
+        self.watch.begin(watched("run", maximize=False, epochs=25, visits=4))
         self.watch.worker("w")
         self.watch.candidate("run", 0, {}, candidate_id=1, goal=25, hops=0, hop_s=None)
 

@@ -1039,3 +1039,17 @@ def test_a_trainer_may_push_and_a_reader_may_not(
                 assert dict(note) == {"note": "hello", "author": "sync_trainer"}
         finally:
             drop_role(postgres_url, role)
+
+
+def test_a_database_pushes_and_pulls_aliases_where_it_is_asked_to(tmp_path: Path) -> None:
+    urls = [f"duckdb:///{tmp_path}/{name}.duckdb" for name in ("here", "there", "third")]
+    aliases = "SELECT alias FROM mmdb.alias_event"
+    with mmdb.connect(urls[0]) as here:
+        here.save("m", torch.nn.Linear(2, 2))
+        here.set_alias("m", "prod")
+        assert here.push("m", to=urls[1], data=True).models
+        assert here.push("m", to=urls[1], aliases=True).kept
+    with mmdb.connect(urls[2]) as third:
+        assert third.pull("m", from_=urls[1], data=True).models and not third.sql(aliases)
+        assert third.pull("m", from_=urls[1], aliases=True).kept
+        assert third.sql(aliases) == [{"alias": "prod"}]

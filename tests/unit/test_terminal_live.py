@@ -13,23 +13,13 @@ from mmdb.terminal.live_view import TrainingView, bar, cells_of
 from mmdb.terminal.training import training_watch
 from mmdb.train.values.seeds import VALIDATION
 from mmdb.train.watch import Snapshot, Watch, WorkerView, WorkSegment
-from mmdb.train.watch.progress import WatchedRun
+from tests.watched import watched
 
 
 def training(candidates: int = 3, workers: int = 2) -> Watch:
     """Return a watch of a run that began at 0, with two epochs of candidate 10 behind it."""
     watch = Watch()
-    watch.begin(
-        WatchedRun(
-            "search",
-            strategy="mop",
-            metric="accuracy",
-            maximize=True,
-            epochs=4,
-            visits=2,
-            began_at=0.0,
-        )
-    )
+    watch.begin(watched("search", metric="accuracy", epochs=4, visits=2))
     for ordinal in range(candidates):
         config = {"lr": 0.1 / (ordinal + 1), "batch_size": 32, "architecture.hidden": [ordinal]}
         watch.candidate("search", ordinal, config, candidate_id=10 + ordinal)
@@ -101,11 +91,7 @@ def test_a_small_terminal_says_how_many_it_leaves_out() -> None:
 def test_the_view_before_anything_has_begun() -> None:
     assert drawn(Watch().snapshot(0.0), 80, 24) == ["starting workers"]
     watch = Watch()
-    watch.begin(
-        WatchedRun(
-            "r", strategy="mop", metric=None, maximize=True, epochs=1, visits=1, began_at=0.0
-        )
-    )
+    watch.begin(watched("r"))
     watch.candidate("r", 0, {"lr": 1})
     lines = drawn(watch.snapshot(0.0), 80, 24)
     assert lines[1].endswith("0/1 hops") and "starting workers" in lines
@@ -169,17 +155,7 @@ def test_colours_tell_candidates_and_hatching_validations() -> None:
 def test_without_a_terminal_there_are_lines_now_and_then() -> None:
     file = StringIO()
     with training_watch(console=Console(file=file, width=40)) as watch:
-        watch.begin(
-            WatchedRun(
-                "r",
-                strategy="mop",
-                metric="rmse",
-                maximize=False,
-                epochs=100,
-                visits=1,
-                began_at=0.0,
-            )
-        )
+        watch.begin(watched("r", metric="rmse", maximize=False, epochs=100))
         watch.candidate("r", 0, {"name": "[bold]"})
         for k in range(100):
             watch.hop_started("r", "w", 0, k, VALIDATION, k / 5)
@@ -194,11 +170,7 @@ def test_in_a_terminal_the_view_is_drawn_in_place_and_goes_away() -> None:
     file = StringIO()
     console = Console(file=file, width=60, height=12, force_terminal=True, legacy_windows=False)
     with training_watch(console=console) as watch:
-        watch.begin(
-            WatchedRun(
-                "r", strategy="mop", metric=None, maximize=True, epochs=1, visits=9, began_at=0.0
-            )
-        )
+        watch.begin(watched("r", visits=9))
         watch.candidate("r", 0, {})
         for k in range(9):
             watch.hop_started("r", "w", 0, 0, k, k / 10)
@@ -213,11 +185,7 @@ def test_in_a_terminal_the_view_is_drawn_in_place_and_goes_away() -> None:
 
 def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with training_watch(quiet=True) as watch:
-        watch.begin(
-            WatchedRun(
-                "r", strategy="mop", metric=None, maximize=True, epochs=1, visits=1, began_at=0.0
-            )
-        )
+        watch.begin(watched("r"))
         watch.tick(1.0)
     assert capsys.readouterr().out == ""
 

@@ -14,7 +14,7 @@ from mmdb.train.hops.orders import FusedOrder, HopOrder, from_json, timed_out, t
 from mmdb.train.schedule import HopAssignment, ScheduledHop
 from mmdb.train.values.seeds import VALIDATION
 from mmdb.train.watch import Watch
-from mmdb.train.watch.progress import WatchedRun
+from tests.watched import watched
 
 ORDER = FusedOrder(part_id=3, candidate_ids=(7, 5), epoch=1, publish=False, limit_s=4.0)
 
@@ -66,8 +66,7 @@ def test_a_slot_records_a_hop_of_each() -> None:
 
 def watch_of(candidates: int) -> Watch:
     watch = Watch()
-    about: dict[str, Any] = {"strategy": "mop", "metric": "accuracy", "maximize": True}
-    watch.begin(WatchedRun("r", epochs=1, visits=2, began_at=0.0, **about))
+    watch.begin(watched("r", metric="accuracy", visits=2))
     for ordinal in range(candidates):
         watch.candidate("r", ordinal, {})
     return watch

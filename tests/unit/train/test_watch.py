@@ -9,8 +9,9 @@ import pytest
 
 from mmdb.train.values.seeds import VALIDATION
 from mmdb.train.watch import Notices, RunView, Snapshot, Watch, notice
-from mmdb.train.watch.progress import LEADERS, RESOLUTION_S, WINDOW_S, WatchedRun
+from mmdb.train.watch.progress import LEADERS, RESOLUTION_S, WINDOW_S
 from mmdb.train.watch.watch import MANY
+from tests.watched import watched
 
 MERGE = VALIDATION - 1
 
@@ -18,8 +19,8 @@ MERGE = VALIDATION - 1
 def watch_of(candidates: int = 3, *, epochs: int = 2, visits: int = 2, **options: Any) -> Watch:
     """Return a watch of the run "r", begun at 0, whose candidates have the ids 10, 11, ..."""
     watch = Watch()
-    about: dict[str, Any] = {"strategy": "mop", "metric": "accuracy", "maximize": True}
-    watch.begin(WatchedRun("r", epochs=epochs, visits=visits, began_at=0.0, **(about | options)))
+    options = {"metric": "accuracy"} | options
+    watch.begin(watched("r", epochs=epochs, visits=visits, **options))
     for ordinal in range(candidates):
         config = {"lr": 0.1 * (ordinal + 1), "batch_size": 32}
         watch.candidate("r", ordinal, config, candidate_id=10 + ordinal)
@@ -81,11 +82,7 @@ def test_several_workers_at_one_candidate_share_its_time() -> None:
 
 def test_runs_share_the_workers() -> None:
     watch = watch_of(4)
-    watch.begin(
-        WatchedRun(
-            "s", strategy="mop", metric=None, maximize=True, epochs=9, visits=1, began_at=0.0
-        )
-    )
+    watch.begin(watched("s", epochs=9))
     watch.candidate("s", 0, {})
     watch.worker("second")
     hop(watch, 0, 0.0, 1.0)
@@ -238,11 +235,7 @@ def test_snapshots_are_shown_so_often_and_no_oftener() -> None:
 def test_snapshots_of_very_many_candidates_are_rarer() -> None:
     shown: list[float] = []
     watch = Watch(lambda snapshot: shown.append(snapshot.at), every_s=1.0)
-    watch.begin(
-        WatchedRun(
-            "r", strategy="mop", metric=None, maximize=True, epochs=1, visits=1, began_at=0.0
-        )
-    )
+    watch.begin(watched("r"))
     for ordinal in range(4 * MANY):
         watch.candidate("r", ordinal, {})
     for second in range(10):
@@ -279,11 +272,7 @@ def test_notices_come_at_ends_of_epochs_and_now_and_then() -> None:
 
 def test_notices_name_the_run_where_there_are_several() -> None:
     watch, notices = watch_of(1), Notices()
-    watch.begin(
-        WatchedRun(
-            "s", strategy="mop", metric=None, maximize=True, epochs=1, visits=1, began_at=0.0
-        )
-    )
+    watch.begin(watched("s"))
     watch.candidate("s", 0, {})
     assert notices.lines(watch.snapshot(0.0)) == []
     epoch_of(watch, 0, 0.0, 0.5)
