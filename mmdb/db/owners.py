@@ -157,8 +157,8 @@ def acting_as(
 ) -> Iterator[None]:
     """Let what is added within belong to a role; None: to whom it would belong anyway.
 
-    So it does where the caller may not act for that role: an admin or a worker for a superuser, or
-    a trainer, where there are no teams, for another one. The caller has begun the transaction.
+    It is the caller's own where that one may not act for the role: an admin or a worker for a
+    superuser, or a trainer, where there are no teams, for another one. A transaction has begun.
 
     Args:
         or_refuse: the server refuses such a row instead.

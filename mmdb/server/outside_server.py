@@ -46,7 +46,7 @@ class ChildBackend:
 
     @property
     def runner(self) -> HopRunner:
-        """What runs hops that someone asks for one by one."""
+        """The runner of hops that are asked for one by one."""
         self._live_child(None)
         assert self._runner is not None
         return self._runner

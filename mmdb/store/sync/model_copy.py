@@ -50,7 +50,7 @@ _COPIED = (
 
 @dataclass(frozen=True, slots=True)
 class CopyOptions:
-    """What a caller decides about a copy."""
+    """Options of `push` and `pull`."""
 
     name: str | None = None  # at the target; None: the same
     version: Literal["next"] | None = None  # "next": the next free one; None: the same

@@ -19,7 +19,7 @@ RESOLUTION_S = 0.2
 
 
 class Track:
-    """What one worker does, as segments of time. Calls come in the order of their times."""
+    """The last minute of one worker, in segments. Calls come in the order of their times."""
 
     def __init__(self, node: str, device: str) -> None:
         self.node, self.device = node, device
@@ -141,18 +141,14 @@ class WatchedCandidate:
 
 @dataclass(slots=True)
 class WatchedRun:
-    """The candidates of one run.
-
-    Attributes:
-        visits: hops of one epoch of a candidate, the validation included.
-    """
+    """The candidates of one run."""
 
     run: str
     strategy: str
     metric: str | None
     maximize: bool
     epochs: int
-    visits: int
+    visits: int  # hops of one epoch of a candidate, the validation included
     began_at: float
     members: dict[int, WatchedCandidate] = field(default_factory=dict)
     ended: bool = False

@@ -1,4 +1,4 @@
-"""What a driver tells while it trains, gathered into snapshots that are shown to people."""
+"""Gathers the progress of runs from their driver into snapshots, which are shown to people."""
 
 from __future__ import annotations
 
